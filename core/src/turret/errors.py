@@ -1,0 +1,96 @@
+"""The one exception tree of turret.
+
+Owns: every exception class that crosses a room. Knows nothing of the rest of turret.
+
+Each class says who must act: the client (`RequestError`), the operator (`ConfigError`, `PluginError`, `LoadError`)
+or nobody but us (`EngineError`). `status` is the HTTP status the server answers with; it lives here so that offline
+and online callers agree on what a fault is.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CapacityError",
+    "ConfigError",
+    "EngineDeadError",
+    "EngineError",
+    "LoadError",
+    "ModelNotFoundError",
+    "NotSupportedError",
+    "PluginError",
+    "RequestError",
+    "RequestFailedError",
+    "TurretError",
+]
+
+
+class TurretError(Exception):
+    """Root of all errors that turret raises on purpose."""
+
+    status: int = 500
+
+
+class RequestError(TurretError, ValueError):
+    """The client's request is wrong; nothing was done.
+
+    `param` is the field at fault, when one is known (as in the OpenAI error object).
+    """
+
+    status = 400
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class ModelNotFoundError(RequestError):
+    """The request names a model that this server does not serve."""
+
+    status = 404
+
+
+class CapacityError(RequestError):
+    """The server is full or draining; the same request may succeed after `retry_after` seconds."""
+
+    status = 503
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class NotSupportedError(TurretError):
+    """What was asked for exists as an idea but not here; the message names what to do instead."""
+
+    status = 501
+
+
+class ConfigError(TurretError, ValueError):
+    """An option is unknown, out of range or contradicts another; `option` is its name on the command line."""
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class LoadError(TurretError):
+    """A model's files are missing, broken or do not fit; the message names the file and, if one is at fault, the tensor."""
+
+
+class PluginError(TurretError):
+    """A plugin cannot be used. The message names distribution, version, stage and remedy on one line."""
+
+
+class EngineError(TurretError):
+    """The engine met a fault of its own."""
+
+
+class EngineDeadError(EngineError):
+    """The engine (or a worker it needs) is gone; every open request gets this."""
+
+    status = 503
+
+
+class RequestFailedError(EngineError):
+    """One request failed inside the engine; the others go on."""
