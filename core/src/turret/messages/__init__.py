@@ -1,0 +1,49 @@
+"""Frozen values that cross rooms and processes, as msgspec structs.
+
+Owns: the shapes of what the front end, the engine and the workers tell each other. Knows nothing of torch, HTTP or
+queues. Only plain data lives here; tensors never cross, pickle never happens.
+"""
+
+from turret.messages.frames import (
+    Abort,
+    ClientFrame,
+    EngineFailure,
+    EngineFrame,
+    EngineReady,
+    EngineStats,
+    Events,
+    Shutdown,
+    Submit,
+    Utility,
+    UtilityReply,
+)
+from turret.messages.kv import KVCacheConfig, KVGroup, KVGroupKind
+from turret.messages.request import FinishReason, Request, TokenEvent, TokenLogprobs
+from turret.messages.step import NewRequest, RequestResult, RunningRequest, StepPlan, StepResult, WorkerFacts
+
+__all__ = [
+    "Abort",
+    "ClientFrame",
+    "EngineFailure",
+    "EngineFrame",
+    "EngineReady",
+    "EngineStats",
+    "Events",
+    "FinishReason",
+    "KVCacheConfig",
+    "KVGroup",
+    "KVGroupKind",
+    "NewRequest",
+    "Request",
+    "RequestResult",
+    "RunningRequest",
+    "Shutdown",
+    "StepPlan",
+    "StepResult",
+    "Submit",
+    "TokenEvent",
+    "TokenLogprobs",
+    "Utility",
+    "UtilityReply",
+    "WorkerFacts",
+]
