@@ -1,0 +1,89 @@
+"""Option metadata: what a field of a section is called on a command line and how its text is read.
+
+Owns: `Option`, `opt()` to declare one beside its field, `option_table()` to walk them. Knows nothing of argparse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Option", "opt", "option_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as users write it.
+
+    `name` is the long option without dashes (`max-model-len`); `field` the attribute of its section; `kind` one of
+    `str int float size flag json list`; `size` reads 1k = 1000 and 1K = 1024; `choices` restricts it;
+    `negatable` flags have a `--no-` form. `short` lists one-dash spellings.
+    """
+
+    name: str
+    section: str
+    field: str
+    kind: str
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    negatable: bool = False
+    short: tuple[str, ...] = ()
+    metavar: str | None = None
+
+
+def opt(default: Any, help: str, **meta: Any) -> Any:
+    """A dataclass field with option metadata.
+
+    `meta` may hold `name`, `kind`, `choices`, `negatable`, `short`, `metavar`; name and kind follow from the field
+    when absent.
+    """
+    metadata = {"option": {"help": help, **meta}}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def option_table(config_type: type) -> list[Option]:
+    """All options of a config: one per field declared with `opt` in each of its sections, in declaration order."""
+    table: list[Option] = []
+    for section, section_type in typing.get_type_hints(config_type).items():
+        if not dataclasses.is_dataclass(section_type):
+            continue
+        hints = typing.get_type_hints(section_type)
+        for f in dataclasses.fields(section_type):
+            meta = f.metadata.get("option")
+            if meta is None:
+                continue
+            default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            table.append(_option(section, f.name, hints[f.name], default, meta))
+    return table
+
+
+def _option(section: str, name: str, hint: Any, default: Any, meta: dict[str, Any]) -> Option:
+    kind = meta.get("kind") or _kind_of(hint)
+    return Option(
+        name=meta.get("name", name.replace("_", "-")),
+        section=section,
+        field=name,
+        kind=kind,
+        default=default,
+        help=meta["help"],
+        choices=tuple(meta.get("choices", ())),
+        negatable=meta.get("negatable", kind == "flag" and default is not False),
+        short=tuple(meta.get("short", ())),
+        metavar=meta.get("metavar"),
+    )
+
+
+def _kind_of(hint: Any) -> str:
+    """Reader for a type hint; `X | None` reads as X."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        args = [a for a in typing.get_args(hint) if a is not type(None)]
+        hint = args[0]
+    origin = typing.get_origin(hint) or hint
+    kinds = {bool: "flag", int: "int", float: "float", str: "str", list: "list", dict: "json"}
+    return kinds[origin]

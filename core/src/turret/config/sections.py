@@ -1,0 +1,263 @@
+"""The sections of a configuration and how they check themselves.
+
+Owns: defaults, ranges and cross-checks of every option. Knows nothing of where values come from.
+
+`None` means "decide from the model and the platform"; whoever decides makes a new frozen value and never writes here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turret.config.options import opt, option_table
+from turret.errors import ConfigError
+
+__all__ = [
+    "CacheConfig",
+    "Config",
+    "DeviceConfig",
+    "EngineConfig",
+    "LoadConfig",
+    "ModelConfig",
+    "ObservabilityConfig",
+    "ParallelConfig",
+    "PluginConfig",
+    "SchedulerConfig",
+    "ServerConfig",
+]
+
+
+def _require(ok: bool, option: str, sentence: str) -> None:
+    if not ok:
+        raise ConfigError(f"--{option} {sentence}", option)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Which model, and how its tokens and defaults are read."""
+
+    model: str | None = opt(None, "Model to serve: a local directory, a .gguf file, a hub id, or 'demo'.")
+    served_model_name: list[str] | None = opt(None, "Names accepted in requests; the first is reported in answers.")
+    tokenizer: str | None = opt(None, "Tokenizer to load when it differs from the model.")
+    tokenizer_mode: str = opt("auto", "Which tokenizer implementation to use.", choices=("auto", "hf", "slow"))
+    skip_tokenizer_init: bool = opt(False, "Load no tokenizer: token ids in, token ids out.")
+    revision: str | None = opt(None, "Branch, tag or commit of the model.")
+    tokenizer_revision: str | None = opt(None, "Branch, tag or commit of the tokenizer.")
+    trust_remote_code: bool = opt(False, "Allow running Python code shipped with the model.", negatable=True)
+    dtype: str = opt(
+        "auto", "Numeric type of activations and plain weights.",
+        choices=("auto", "bfloat16", "float16", "float32", "float", "half"),
+    )
+    seed: int = opt(0, "Seed from which requests without their own seed draw one.")
+    max_model_len: int | None = opt(None, "Longest prompt plus output, in tokens; unset: the model's own.", kind="size")
+    max_logprobs: int = opt(20, "Ceiling on logprobs and prompt_logprobs of a request; -1 = no ceiling.")
+    logprobs_mode: str = opt(
+        "raw_logprobs", "Returned values: before or after logit processing, as logits or log-probabilities.",
+        choices=("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"),
+    )
+    hf_config_path: str | None = opt(None, "Load the model configuration from elsewhere.")
+    hf_overrides: dict[str, Any] = opt({}, "Values that replace those of the model configuration.", kind="json")
+    hf_token: str | None = opt(None, "Access token for hub files.")
+    generation_config: str = opt("auto", "Source of sampling defaults: auto (the model's), none, or a folder.")
+    override_generation_config: dict[str, Any] = opt({}, "Sampling defaults to set or replace.", kind="json")
+    chat_template: str | None = opt(None, "Chat template (path or text) instead of the tokenizer's own.")
+    quantization: str | None = opt(None, "Quantization method; unset trusts the checkpoint.", short=("q",))
+    enforce_eager: bool = opt(False, "Never record or capture graphs.", negatable=True)
+    disable_sliding_window: bool = opt(False, "Cap the context at the window instead of using sliding windows.")
+
+    def __post_init__(self) -> None:
+        _require(self.max_model_len is None or self.max_model_len >= 1, "max-model-len",
+                 f"must be at least 1, got {self.max_model_len}")
+        _require(self.max_logprobs >= -1, "max-logprobs", f"must be -1 or at least 0, got {self.max_logprobs}")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadConfig:
+    """How weights are found and read."""
+
+    load_format: str = opt("auto", "On-disk format of the weights; dummy makes random ones.",
+                           choices=("auto", "safetensors", "gguf", "dummy"))
+    download_dir: str | None = opt(None, "Where downloaded files are kept.")
+    ignore_patterns: list[str] = opt(["original/**/*"], "Hub files not to download.")
+    use_tqdm_on_load: bool = opt(True, "Show progress while loading weights.")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheConfig:
+    """The KV cache: how big, how cut, whether prefixes are shared."""
+
+    block_size: int | None = opt(None, "Tokens per KV block; unset: the platform's choice (16 on CPUs).")
+    gpu_memory_utilization: float = opt(0.9, "Share of device memory this instance may use (of RAM, on CPUs).")
+    kv_cache_memory_bytes: int | None = opt(None, "Exact KV cache size per device, in bytes.", kind="size")
+    num_gpu_blocks_override: int | None = opt(None, "Fix the number of KV blocks instead of measuring memory.")
+    enable_prefix_caching: bool = opt(True, "Reuse KV blocks of equal prompt prefixes.", negatable=True)
+    prefix_caching_hash_algo: str = opt("sha256", "Hash that identifies reusable blocks.",
+                                        choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"))
+    kv_cache_dtype: str = opt("auto", "Storage type of the KV cache; auto follows the model.",
+                              choices=("auto", "bfloat16", "float16", "float32"))
+
+    def __post_init__(self) -> None:
+        _require(self.block_size is None or 1 <= self.block_size <= 256, "block-size",
+                 f"must be between 1 and 256 tokens, got {self.block_size}")
+        _require(0 < self.gpu_memory_utilization <= 1, "gpu-memory-utilization",
+                 f"must be in (0, 1], got {self.gpu_memory_utilization}")
+        for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, name.replace("_", "-"), f"must be positive, got {value}")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Who runs when, and how many tokens a step may hold."""
+
+    max_num_batched_tokens: int | None = opt(None, "Token budget of one step; unset: the platform's choice.", kind="size")
+    max_num_seqs: int | None = opt(None, "Most sequences in one step; unset: the platform's choice.")
+    max_num_partial_prefills: int = opt(1, "Prompts that may be partly processed at the same time.")
+    max_long_partial_prefills: int = opt(1, "Of those, how many may be long prompts.")
+    long_prefill_token_threshold: int = opt(0, "Prompt length that counts as long; 0: 4% of max-model-len.")
+    scheduling_policy: str = opt("fcfs", "Order of waiting requests: fcfs, priority, or a policy plugin's name.")
+    enable_chunked_prefill: bool = opt(True, "Split prompts across steps to fit the budget.", negatable=True)
+    async_scheduling: bool = opt(True, "Plan the next step while the current one runs.", negatable=True)
+    stream_interval: int = opt(1, "New tokens gathered before a stream chunk is sent.")
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_batched_tokens", "max_num_seqs", "max_num_partial_prefills",
+                     "max_long_partial_prefills", "stream_interval"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
+        _require(self.long_prefill_token_threshold >= 0, "long-prefill-token-threshold", "must not be negative")
+        _require(self.max_long_partial_prefills <= self.max_num_partial_prefills, "max-long-partial-prefills",
+                 "must not exceed --max-num-partial-prefills")
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelConfig:
+    """How the model is spread over devices and processes."""
+
+    tensor_parallel_size: int = opt(1, "Devices across which each layer is sharded.", short=("tp",))
+    pipeline_parallel_size: int = opt(1, "Layer stages placed on different devices.", short=("pp",))
+    distributed_executor_backend: str | None = opt(
+        None, "Where workers run: uni (in the engine's process) or mp (a process each).", choices=("uni", "mp"))
+    disable_frontend_multiprocessing: bool = opt(False, "Run the engine inside the server's process.")
+
+    def __post_init__(self) -> None:
+        for name in ("tensor_parallel_size", "pipeline_parallel_size"):
+            value = getattr(self, name)
+            _require(value == 1, name.replace("_", "-"),
+                     f"is {value}, but this version runs on one device only: leave it at 1")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    """Which hardware, and which kernels on it."""
+
+    device: str = opt("auto", "Platform plugin to run on (cpu, ...); auto takes the best that is present.")
+    attention_backend: str | None = opt(None, "Attention plugin; unset: chosen automatically.")
+    cpu_threads: int | None = opt(None, "Threads for compute on CPUs; unset: the cores this process may use.")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfig:
+    """Which plugins may be used and with which options."""
+
+    plugins_allow: list[str] | None = opt(None, "Only these plugins (kind:name, or a distribution).")
+    plugins_deny: list[str] = opt([], "Never these plugins (kind:name, or a distribution).")
+    plugins_lock: str | None = opt(None, "Plan file that must be met exactly (turret plugins lock).")
+    plugin_config: list[str] = opt([], "Plugin option as kind:name.key=value; repeatable.")
+    plugin_pin: list[str] = opt([], "Distribution to take when two offer one plugin: kind:name=distribution.")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The HTTP front."""
+
+    host: str | None = opt(None, "Address to bind; unset: every interface.")
+    port: int = opt(8000, "TCP port.")
+    uds: str | None = opt(None, "Unix domain socket instead of TCP.")
+    api_key: list[str] | None = opt(None, "Accepted bearer tokens.")
+    root_path: str | None = opt(None, "URL prefix behind a path-rewriting proxy.")
+    allow_credentials: bool = opt(False, "CORS: permit credentialed requests.")
+    allowed_origins: list[str] = opt(["*"], "CORS: origins.", kind="json")
+    allowed_methods: list[str] = opt(["*"], "CORS: methods.", kind="json")
+    allowed_headers: list[str] = opt(["*"], "CORS: headers.", kind="json")
+    uvicorn_log_level: str = opt("info", "Verbosity of the web server's own log.",
+                                 choices=("critical", "error", "warning", "info", "debug", "trace"))
+    disable_uvicorn_access_log: bool = opt(False, "No line per HTTP request.")
+    disable_fastapi_docs: bool = opt(False, "Hide the OpenAPI document and pages.")
+    enable_request_id_headers: bool = opt(False, "X-Request-Id on every answer.")
+    enable_prompt_tokens_details: bool = opt(False, "Report cached prompt tokens in usage.")
+    enable_force_include_usage: bool = opt(False, "Usage in every stream.")
+    enable_server_load_tracking: bool = opt(False, "Count requests in flight for /load.")
+    return_tokens_as_token_ids: bool = opt(False, "Show tokens in logprobs as token_id:N.")
+    response_role: str = opt("assistant", "Role of generated messages.")
+    chat_template_content_format: str = opt("auto", "How message content reaches the template.",
+                                            choices=("auto", "string", "openai"))
+    trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
+    h11_max_incomplete_event_size: int = opt(4194304, "Largest partial HTTP head accepted, in bytes.", kind="size")
+    shutdown_timeout: float = opt(30.0, "Seconds running requests get to finish after Ctrl-C or SIGTERM.")
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "port", f"must be in [0, 65535], got {self.port}")
+        _require(self.shutdown_timeout >= 0, "shutdown-timeout", "must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservabilityConfig:
+    """Logs and metrics."""
+
+    disable_log_stats: bool = opt(False, "No periodic statistics line and no engine series in /metrics.")
+    enable_log_requests: bool = opt(False, "Log each incoming request.", negatable=True)
+    max_log_len: int | None = opt(None, "Cut logged prompts to this many characters.")
+    log_level: str = opt("info", "Verbosity of turret's log.", choices=("debug", "info", "warning", "error"))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """What the engine and its workers get to know: everything but the server's section."""
+
+    model: ModelConfig
+    load: LoadConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    parallel: ParallelConfig
+    device: DeviceConfig
+    plugins: PluginConfig
+    observability: ObservabilityConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All sections. Build it with `from_options`."""
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    load: LoadConfig = dataclasses.field(default_factory=LoadConfig)
+    cache: CacheConfig = dataclasses.field(default_factory=CacheConfig)
+    scheduler: SchedulerConfig = dataclasses.field(default_factory=SchedulerConfig)
+    parallel: ParallelConfig = dataclasses.field(default_factory=ParallelConfig)
+    device: DeviceConfig = dataclasses.field(default_factory=DeviceConfig)
+    plugins: PluginConfig = dataclasses.field(default_factory=PluginConfig)
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+    observability: ObservabilityConfig = dataclasses.field(default_factory=ObservabilityConfig)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Config:
+        """A config from option values by field name (`max_model_len`); raises `ConfigError` for unknown names."""
+        table = {o.field: o for o in option_table(cls)}
+        unknown = sorted(set(options) - set(table))
+        if unknown:
+            raise ConfigError(f"unknown option {', '.join(unknown)}; `turret serve --help` lists the options", unknown[0])
+        by_section: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            by_section.setdefault(table[name].section, {})[name] = value
+        sections = {f.name: f.default_factory for f in dataclasses.fields(cls)}
+        built = {name: make(**by_section.get(name, {})) for name, make in sections.items()}  # type: ignore[operator]
+        return cls(**built)
+
+    @property
+    def engine(self) -> EngineConfig:
+        """The sections an engine process needs."""
+        return EngineConfig(self.model, self.load, self.cache, self.scheduler, self.parallel, self.device, self.plugins,
+                            self.observability)
