@@ -1,0 +1,91 @@
+"""Contracts between core and plugins: Protocols and the values they exchange, one module a kind.
+
+Owns: what plugin authors implement. Knows no implementation; imports torch for typing only.
+
+`CONTRACT_VERSIONS` is the version core serves of each kind; majors N and N-1 are accepted through adapters.
+"""
+
+from turret.contracts.attention import (
+    AttentionBackend,
+    AttentionBatch,
+    AttentionCall,
+    AttentionQuery,
+    KVLayout,
+    KVSpec,
+)
+from turret.contracts.models import Model, ModelArchitecture, ModelContext, Placement, WeightRule
+from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider
+from turret.contracts.parsers import (
+    ContentDelta,
+    ParserContext,
+    ParserEvent,
+    ParserSession,
+    ReasoningDelta,
+    ReasoningParser,
+    ToolArgumentsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    ToolParser,
+)
+from turret.contracts.platform import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, Platform, WorkerEnv
+from turret.contracts.policy import RequestView, SchedulerPolicy
+from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
+from turret.contracts.verdict import Verdict
+from turret.contracts.worker import Worker
+
+CONTRACT_VERSIONS = {
+    "platform": "1.0",
+    "attention": "1.0",
+    "quant": "1.0",
+    "model": "1.0",
+    "ops": "1.0",
+    "tool_parser": "1.0",
+    "reasoning_parser": "1.0",
+    "policy": "1.0",
+}
+
+__all__ = [
+    "CONTRACT_VERSIONS",
+    "OP_NAMES",
+    "AttentionBackend",
+    "AttentionBatch",
+    "AttentionCall",
+    "AttentionQuery",
+    "ConfigPatch",
+    "ConfigView",
+    "ContentDelta",
+    "DeviceInfo",
+    "KVLayout",
+    "KVSpec",
+    "LayerSpec",
+    "LinearCall",
+    "LinearKernel",
+    "LinearQuery",
+    "MemoryInfo",
+    "Model",
+    "ModelArchitecture",
+    "ModelContext",
+    "OpProvider",
+    "ParamSpec",
+    "ParserContext",
+    "ParserEvent",
+    "ParserSession",
+    "Placement",
+    "Platform",
+    "QuantContext",
+    "QuantMethod",
+    "QuantSpec",
+    "QuantizedWeight",
+    "ReasoningDelta",
+    "ReasoningParser",
+    "RequestView",
+    "SchedulerPolicy",
+    "ToolArgumentsDelta",
+    "ToolCallEnd",
+    "ToolCallStart",
+    "ToolParser",
+    "Verdict",
+    "WeightRule",
+    "Worker",
+    "WorkerEnv",
+]

@@ -1,0 +1,102 @@
+"""Contract `ops`: named ops that a platform or vendor may replace one by one.
+
+Owns: `OpProvider`, `LinearKernel` and the list of op signatures. Knows no kernel. Version 1.0.
+
+Every op writes into `out` (or in place) and allocates nothing that outlives the call, so that a forward can be recorded
+as a list of (kernel, pointers, sizes). T tokens, H hidden, I intermediate, D head size, N out, K in features. Activation
+tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype.
+
+embedding(out[T,H], ids[T] int64, weight[V,H], scale)                      out = weight[ids] * scale
+rms_norm(out[T,H], x[T,H], weight[H], eps, offset)                         offset + weight is the gain (Gemma: 1, else 0)
+fused_add_rms_norm(out[T,H], x[T,H], residual[T,H], weight[H], eps, offset)  residual += x; out = rms_norm(residual)
+layer_norm(out[T,H], x[T,H], weight[H] | None, bias[H] | None, eps)
+rotary(q[T,Hq,D], k[T,Hkv,D], cos_sin[P,R] float32, positions[T] int64, interleaved)  in place on the first R of D;
+    cos in columns :R/2, sin in R/2:
+silu_and_mul(out[T,I], x[T,2I])                                            out = silu(x[:, :I]) * x[:, I:]
+gelu_and_mul(out[T,I], x[T,2I], tanh)                                      the same with gelu
+activation(out[T,I], x[T,I], name)                                         relu2, gelu, gelu_tanh, silu
+softcap(x[..], cap)                                                        in place: x = cap * tanh(x / cap)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from turret.contracts.quant import QuantizedWeight, QuantSpec
+from turret.contracts.verdict import Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["OP_NAMES", "LinearCall", "LinearKernel", "LinearQuery", "OpProvider"]
+
+OP_NAMES = (
+    "embedding",
+    "rms_norm",
+    "fused_add_rms_norm",
+    "layer_norm",
+    "rotary",
+    "silu_and_mul",
+    "gelu_and_mul",
+    "activation",
+    "softcap",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearQuery:
+    """A weight that needs a kernel: its spec (None = plain), N, K, the activation dtype's torch name and the device."""
+
+    spec: QuantSpec | None
+    out_features: int
+    in_features: int
+    dtype: str
+    device: str
+
+
+@dataclass(slots=True)
+class LinearCall:
+    """out[T,N] = x[T,K] @ W.T + bias. `packed` is what `pack` returned; out may be a column slice (row stride > N)."""
+
+    out: Tensor
+    x: Tensor
+    packed: Any
+    bias: Tensor | None = None
+
+
+@runtime_checkable
+class LinearKernel(Protocol):
+    """y = x @ W.T + b for a pattern of QuantSpec.
+
+    Promise: a row's result does not depend on the other rows of x, nor on how many there are.
+    """
+
+    name: str
+
+    def supports(self, query: LinearQuery) -> Verdict:
+        """Whether such a weight can run here."""
+
+    def pack(self, weight: QuantizedWeight) -> Any:
+        """Lay the weight out for the kernel, once, at load; the kernel now owns its memory."""
+
+    def apply(self, call: LinearCall) -> None:
+        """Compute."""
+
+    def rows(self, packed: Any, ids: Tensor, out: Tensor) -> None:
+        """out[T,K] = W[ids]: the embedding look-up of a packed (tied) weight."""
+
+
+@runtime_checkable
+class OpProvider(Protocol):
+    """Ops of one platform or vendor; whatever it lacks runs on the reference."""
+
+    api: str
+    name: str
+
+    def ops(self) -> Mapping[str, Callable[..., None]]:
+        """Ops by name, with the signatures above."""
+
+    def linear_kernels(self) -> Sequence[LinearKernel]:
+        """Kernels for linears, best first."""
