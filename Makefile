@@ -1,0 +1,34 @@
+# The front door for people: make serve · make test · make lint · make bench
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup serve test lint types bench oracle clean
+
+setup: $(VENV)/.setup.stamp
+
+# Re-run when a distribution's metadata changes; otherwise this is a no-op.
+$(VENV)/.setup.stamp: scripts/setup.sh $(wildcard core/pyproject.toml plugins/*/*/pyproject.toml) $(wildcard plugins/*/*/CMakeLists.txt plugins/*/*/native/*)
+	@PYTHON=$(PYTHON) bash scripts/setup.sh $(VENV)
+	@touch $@
+
+serve: setup
+	@$(BIN)/turret serve demo --port $${PORT:-8000}
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+
+types: setup
+	@bash scripts/types.sh $(BIN)
+
+test: lint types
+	@bash scripts/test.sh $(BIN)
+
+bench: setup
+	@$(BIN)/python benchmarks/startup.py
+	@$(BIN)/python benchmarks/offline.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
