@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 import sources
 
+from turret.plugins.kinds import kind_named
+from turret.plugins.manifest import parse_manifest
+
 
 def _project(path: Path) -> dict[str, object]:
     return tomllib.loads((path / "pyproject.toml").read_text())["project"]
@@ -19,12 +22,6 @@ def _entry_points(project: dict[str, object]) -> set[tuple[str, str]]:
     return {(group, name) for group, names in groups.items() if group != "turret.manifest" for name in names}
 
 
-GROUP_OF_KIND = {
-    "platform": "turret.platforms", "attention": "turret.attention", "quant": "turret.quant", "model": "turret.models",
-    "tool_parser": "turret.parsers", "reasoning_parser": "turret.parsers", "ops": "turret.ops", "policy": "turret.policies",
-}
-
-
 @pytest.mark.parametrize("path", [*sources.plugin_projects(), sources.ROOT / "core"], ids=sources.relative)
 def test_manifest_equals_entry_points(path: Path) -> None:
     project = _project(path)
@@ -33,8 +30,8 @@ def test_manifest_equals_entry_points(path: Path) -> None:
     for value in manifests.values():
         package, _, file = value.partition(":")
         text = (path / "src" / package / file).read_text()
-        for item in tomllib.loads(text)["provides"]:
-            offered.add((GROUP_OF_KIND[item["kind"]], item["name"]))
+        for item in parse_manifest(text).provides:
+            offered.update((kind_named(item.kind).group, name) for name in item.all_names())
     assert offered == _entry_points(project)
 
 

@@ -32,17 +32,9 @@ from turret.contracts.policy import RequestView, SchedulerPolicy
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import Worker
+from turret.plugins.kinds import KINDS
 
-CONTRACT_VERSIONS = {
-    "platform": "1.0",
-    "attention": "1.0",
-    "quant": "1.0",
-    "model": "1.0",
-    "ops": "1.0",
-    "tool_parser": "1.0",
-    "reasoning_parser": "1.0",
-    "policy": "1.0",
-}
+CONTRACT_VERSIONS = {kind.name: kind.api for kind in KINDS.values()}
 
 __all__ = [
     "CONTRACT_VERSIONS",

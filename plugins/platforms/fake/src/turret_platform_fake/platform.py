@@ -1,0 +1,98 @@
+"""Platform `fake`: the contract, answered from options.
+
+Owns: `FakePlatform`. Knows no hardware; tensors live on torch's CPU device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider, WorkerEnv
+from turret_platform_fake.options import FakeOptions
+
+if TYPE_CHECKING:
+    from turret_platform_fake.faults import FaultyOps
+
+__all__ = ["FakePlatform"]
+
+
+class FakePlatform:
+    """A pretend device (contract `platform`, 1.0)."""
+
+    api = "1.0"
+    name = "fake"
+
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+        self._options = FakeOptions.of(options or {})
+        self._rss_at_start = 0
+
+    def _reached(self, method: str) -> None:
+        if method in self._options.fail:
+            raise RuntimeError(f"fake device: {method} was told to fail")
+
+    def probe(self) -> Sequence[DeviceInfo]:
+        """As many devices as the options say, after as long as they say."""
+        time.sleep(self._options.probe_seconds)
+        self._reached("probe")
+        return [
+            DeviceInfo(index=i, name=f"Fake device {i}", total_memory=self._options.memory_bytes)
+            for i in range(self._options.devices)
+        ]
+
+    def preferences(self, kind: str) -> Sequence[str]:
+        """The readable reference first."""
+        self._reached("preferences")
+        return {"attention": ("torch",)}.get(kind, ())
+
+    def patch_config(self, view: ConfigView) -> ConfigPatch:
+        """Small steps: this device is for tests."""
+        self._reached("patch_config")
+        wanted = {"block_size": 16, "max_num_seqs": 16, "max_num_batched_tokens": 512, "dtype": "float32"}
+        return ConfigPatch(values=wanted, reasons=dict.fromkeys(wanted, "a device for tests"))
+
+    def torch_device(self, index: int) -> str:
+        """Always torch's CPU."""
+        self._reached("torch_device")
+        return "cpu"
+
+    def memory(self, index: int) -> MemoryInfo:
+        """The pretended total, less what this process has grown by since the worker started."""
+        self._reached("memory")
+        used = max(0, _rss_bytes() - self._rss_at_start)
+        return MemoryInfo(self._options.memory_bytes, max(0, self._options.memory_bytes - used), used)
+
+    def start_worker(self, env: WorkerEnv) -> None:
+        """Remember the memory of the process; refuse devices that do not exist."""
+        self._reached("start_worker")
+        if env.device_index >= self._options.devices:
+            raise RuntimeError(f"fake device {env.device_index} does not exist; there are {self._options.devices}")
+        self._rss_at_start = _rss_bytes()
+
+    def ops(self) -> OpProvider | None:
+        """Ops that fail on demand; None when no fault of a forward was asked for."""
+        self._reached("ops")
+        if self._options.out_of_memory_tokens is None and self._options.die_at_step is None:
+            return None
+        return self._faulty_ops()
+
+    def _faulty_ops(self) -> FaultyOps:
+        # Imported here: probing must not load torch.
+        from turret_platform_fake.faults import FaultyOps
+
+        return FaultyOps(self._options)
+
+    def synchronize(self, index: int) -> None:
+        """Nothing runs ahead on this device."""
+        self._reached("synchronize")
+
+    def seed(self, value: int) -> None:
+        """No generator of its own: torch's CPU generator is seeded by the worker."""
+        self._reached("seed")
+
+
+def _rss_bytes() -> int:
+    """Resident memory of this process in bytes (field 2 of /proc/self/statm counts pages)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

@@ -1,0 +1,39 @@
+"""The pretend device does what its options say."""
+
+from __future__ import annotations
+
+import pytest
+from turret_platform_fake.platform import FakePlatform
+
+from turret.contracts import ConfigView, Platform, WorkerEnv
+
+
+def test_is_a_platform() -> None:
+    assert isinstance(FakePlatform(), Platform)
+
+
+def test_probe_finds_as_many_devices_as_told() -> None:
+    devices = FakePlatform({"devices": 3, "memory_bytes": 100}).probe()
+    assert [(d.index, d.total_memory) for d in devices] == [(0, 100), (1, 100), (2, 100)]
+    assert FakePlatform({"devices": 0}).probe() == []
+
+
+@pytest.mark.parametrize("method", ["probe", "patch_config", "memory", "start_worker", "ops"])
+def test_fails_where_told(method: str) -> None:
+    platform = FakePlatform({"fail": [method]})
+    arguments = {"patch_config": (ConfigView({}, {}),), "memory": (0,), "start_worker": (WorkerEnv(0, 0, 1, None),)}
+    with pytest.raises(RuntimeError, match=f"{method} was told to fail"):
+        getattr(platform, method)(*arguments.get(method, ()))
+
+
+def test_refuses_a_device_that_does_not_exist() -> None:
+    with pytest.raises(RuntimeError, match="device 2 does not exist"):
+        FakePlatform({"devices": 2}).start_worker(WorkerEnv(2, 0, 1, None))
+
+
+def test_memory_shrinks_as_the_process_grows() -> None:
+    platform = FakePlatform({"memory_bytes": 1 << 30})
+    platform.start_worker(WorkerEnv(0, 0, 1, None))
+    before = platform.memory(0).free
+    held = bytearray(64 << 20)
+    assert before - platform.memory(0).free >= len(held) * 0.9
