@@ -1,0 +1,72 @@
+"""From the command to the first token: `turret serve` on the demo model, torch import included.
+
+Starts the server as a user would, asks for one token the moment the port answers, and repeats. The last line is JSON:
+seconds to the first token (each run and the median) and how long until the port answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+REQUEST = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 1, "temperature": 0}
+
+
+def first_token(port: int, deadline: float) -> tuple[float, float]:
+    """Seconds (since epoch) when the port first answered and when the first token came."""
+    url = f"http://127.0.0.1:{port}"
+    body = json.dumps(REQUEST).encode()
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                answered = time.time()
+                break
+        except (urllib.error.URLError, ConnectionError):
+            if time.time() > deadline:
+                raise TimeoutError(f"no answer on port {port}") from None
+            time.sleep(0.02)
+    request = urllib.request.Request(f"{url}/v1/completions", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        text = json.load(answer)["choices"][0]["text"]
+    if not text:
+        raise RuntimeError("the first token was empty")
+    return answered, time.time()
+
+
+def one_start(port: int) -> dict[str, float]:
+    """Start, ask, stop."""
+    command = [str(Path(sys.executable).parent / "turret"), "serve", "demo", "--host", "127.0.0.1", "--port", str(port)]
+    began = time.time()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            answered, token = first_token(port, began + 120)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(60)
+    return {"port_answers_s": round(answered - began, 2), "first_token_s": round(token - began, 2)}
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--port", type=int, default=8123)
+    args = parser.parse_args()
+    runs = []
+    for number in range(args.runs):
+        runs.append(one_start(args.port))
+        print(f"start {number + 1}/{args.runs}: {runs[-1]}", flush=True)
+    median = statistics.median(r["first_token_s"] for r in runs)
+    print(json.dumps({"benchmark": "startup", "runs": runs, "first_token_s_median": median, "met": median <= 10}))
+
+
+if __name__ == "__main__":
+    main()
