@@ -1,0 +1,84 @@
+"""The config that the rest of turret sees: overrides applied, spellings of all families made one.
+
+Owns: the use of transformers' config classes for that. Knows nothing of weights. transformers is imported only when a
+safetensors checkpoint is normalised: it is slow to import, and a GGUF config is normalised where it is rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turret.checkpoint.directory import read_json
+from turret.checkpoint.model import Checkpoint, CheckpointKind
+from turret.errors import ConfigError, LoadError
+
+__all__ = ["normalized_config"]
+
+
+def normalized_config(
+    checkpoint: Checkpoint,
+    hf_overrides: Mapping[str, Any] | None = None,
+    *,
+    hf_config_path: str | None = None,
+    trust_remote_code: bool = False,
+) -> dict[str, Any]:
+    """The checkpoint's config with `hf_overrides` applied and every family's spelling normalised.
+
+    transformers' config classes do the normalising (`rope_parameters`, `layer_types`, defaults that a file leaves out).
+    Overrides replace values; inside `*_config` sections they are merged. `hf_config_path` takes the config from another
+    directory. A model type that transformers does not know keeps its raw values; one that needs Python code shipped
+    with the model (`auto_map`) is refused unless `trust_remote_code`.
+    """
+    raw = dict(checkpoint.config)
+    source = Path(checkpoint.path)
+    if hf_config_path is not None:
+        source = Path(hf_config_path).expanduser()
+        raw = read_json(source / "config.json" if source.is_dir() else source)
+    raw = _merge(raw, hf_overrides or {})
+    if checkpoint.kind is CheckpointKind.GGUF and hf_config_path is None:
+        return raw
+    return _through_transformers(raw, source, trust_remote_code)
+
+
+def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(config)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        section = key.endswith("_config") and isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(old, value) if section else value  # type: ignore[arg-type]
+    return merged
+
+
+def _through_transformers(raw: dict[str, Any], source: Path, trust_remote_code: bool) -> dict[str, Any]:
+    model_type = raw.get("model_type")
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # slow: see the module's docstring
+
+    if isinstance(model_type, str) and model_type in CONFIG_MAPPING:
+        try:
+            config = CONFIG_MAPPING[model_type].from_dict(raw)
+        except Exception as exc:  # whatever a config class raises on bad values means the same: the file is wrong
+            raise LoadError(f"{source}: config.json is not a valid {model_type} config: {exc}") from exc
+        return _tidied(raw, config.to_dict())
+    if "AutoConfig" not in (raw.get("auto_map") or {}):
+        return raw
+    if not trust_remote_code:
+        raise ConfigError(
+            f"{source}: the model type {model_type!r} exists only as Python code shipped with the model; "
+            "turret runs such code only with --trust-remote-code",
+            "trust-remote-code",
+        )
+    from transformers import AutoConfig
+
+    return _tidied(raw, AutoConfig.from_pretrained(str(source), trust_remote_code=True).to_dict())
+
+
+def _tidied(raw: Mapping[str, Any], full: dict[str, Any]) -> dict[str, Any]:
+    """`full` without label tables nobody asked for, with architectures as the file has them."""
+    for key in ("id2label", "label2id"):
+        if key not in raw:
+            full.pop(key, None)
+    if raw.get("architectures") is not None:
+        full["architectures"] = raw["architectures"]
+    return full
