@@ -75,11 +75,19 @@ class ConfigError(TurretError, ValueError):
 
 
 class LoadError(TurretError):
-    """A model's files are missing, broken or do not fit; the message names the file and, if one is at fault, the tensor."""
+    """A model's files are missing, broken or do not fit; the message names the file and, where known, the tensor."""
 
 
 class PluginError(TurretError):
-    """A plugin cannot be used. The message names distribution, version, stage and remedy on one line."""
+    """A plugin cannot be used. The message names distribution, version, stage and remedy on one line.
+
+    `plugin` is the qualified name (`attention:flashinfer`) and `stage` where it broke, when they are known.
+    """
+
+    def __init__(self, message: str, *, plugin: str = "", stage: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
+        self.stage = stage
 
 
 class EngineError(TurretError):

@@ -1,6 +1,6 @@
-"""Answers of `supports`: yes, or no with reasons people can act on.
+"""Verdict: the answer to "can you do this?", with its reasons.
 
-Owns: `Verdict`. Knows nothing of what was asked.
+Owns that one value. Knows nothing of who asks or who answers.
 """
 
 from __future__ import annotations
@@ -12,20 +12,25 @@ __all__ = ["Verdict"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a plugin can serve a query; `reasons` are sentences, needed when it cannot."""
+    """Yes or no, with reasons written for the user who wonders why.
+
+    A refusal must carry at least one reason; an approval may carry remarks.
+    """
 
     ok: bool
     reasons: tuple[str, ...] = ()
 
-    @classmethod
-    def yes(cls) -> Verdict:
-        """It can."""
-        return cls(True)
-
-    @classmethod
-    def no(cls, *reasons: str) -> Verdict:
-        """It cannot, and why."""
-        return cls(False, reasons)
+    def __post_init__(self) -> None:
+        if not self.ok and not self.reasons:
+            raise ValueError("a refusal needs a reason")
 
     def __bool__(self) -> bool:
         return self.ok
+
+    @classmethod
+    def yes(cls, *remarks: str) -> Verdict:
+        return cls(True, remarks)
+
+    @classmethod
+    def no(cls, *reasons: str) -> Verdict:
+        return cls(False, reasons)
