@@ -13,7 +13,7 @@ from turret.contracts.attention import (
     KVLayout,
     KVSpec,
 )
-from turret.contracts.models import Model, ModelArchitecture, ModelContext, Placement, WeightRule
+from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
 from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider
 from turret.contracts.parsers import (
     ContentDelta,
@@ -42,6 +42,7 @@ __all__ = [
     "AttentionBackend",
     "AttentionBatch",
     "AttentionCall",
+    "AttentionNeed",
     "AttentionQuery",
     "ConfigPatch",
     "ConfigView",

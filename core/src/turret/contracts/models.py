@@ -5,7 +5,7 @@ Owns: the Protocol of an architecture and how its weights are placed. Knows no f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from turret.messages import KVGroup
 
-__all__ = ["Model", "ModelArchitecture", "ModelContext", "Placement", "WeightRule"]
+__all__ = ["AttentionNeed", "Model", "ModelArchitecture", "ModelContext", "Placement", "WeightRule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,23 @@ class Placement:
 
 WeightRule = Callable[[str], Placement | None]
 """From a checkpoint's tensor name to its placement; None means the name is unknown, which is an error at load."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionNeed:
+    """What one kind of attention layer of a model asks of a backend; core adds device, dtypes and block size to make an
+    `AttentionQuery` of it."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    value_head_size: int
+    variant: str = "mha"
+    sliding_window: bool = False
+    softcap: bool = False
+    sinks: bool = False
+    alibi: bool = False
+    bidirectional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,9 @@ class ModelArchitecture(Protocol):
     """One or more architectures of config.json. The entry point's name is the architecture."""
 
     api: str
+
+    def attention_needs(self, config: Mapping[str, Any]) -> Sequence[AttentionNeed]:
+        """The distinct kinds of attention layers, so that a backend can be chosen before anything is built."""
 
     def build(self, config: Mapping[str, Any], ctx: ModelContext) -> Model:
         """The model with empty parameters, from a normalised Hugging Face config."""

@@ -4,7 +4,9 @@ Owns: `OpProvider`, `LinearKernel` and the list of op signatures. Knows no kerne
 
 Every op writes into `out` (or in place) and allocates nothing that outlives the call, so that a forward can be recorded
 as a list of (kernel, pointers, sizes). T tokens, H hidden, I intermediate, D head size, N out, K in features. Activation
-tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype.
+tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype. x and out of
+norms may have more leading dimensions with strides of their own ([T,heads,D] slices of a fused projection), and out may
+be x itself.
 
 embedding(out[T,H], ids[T] int64, weight[V,H], scale)                      out = weight[ids] * scale
 rms_norm(out[T,H], x[T,H], weight[H], eps, offset)                         offset + weight is the gain (Gemma: 1, else 0)
@@ -16,6 +18,8 @@ silu_and_mul(out[T,I], x[T,2I])                                            out =
 gelu_and_mul(out[T,I], x[T,2I], tanh)                                      the same with gelu
 activation(out[T,I], x[T,I], name)                                         relu2, gelu, gelu_tanh, silu
 softcap(x[..], cap)                                                        in place: x = cap * tanh(x / cap)
+add(x[T,H], y[T,H])                                                        in place: x += y
+scale(x[T,H], factor)                                                      in place: x *= factor
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ OP_NAMES = (
     "gelu_and_mul",
     "activation",
     "softcap",
+    "add",
+    "scale",
 )
 
 
