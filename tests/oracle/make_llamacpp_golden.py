@@ -4,7 +4,8 @@ Run in an environment that has `llama-cpp-python` (it builds for minutes) and `l
 
     python tests/oracle/make_llamacpp_golden.py PATH/TO/SmolLM2-135M-Instruct.Q4_1.gguf
 
-Writes golden/smollm2_llamacpp.json (prompts, their token ids, greedy tokens) and golden/smollm2_llamacpp_logits.npz (for
+Writes golden/smollm2_llamacpp.json (prompts, their token ids, greedy tokens) and
+golden/smollm2_llamacpp_logits.npz (for
 each prompt, float16 logits of every STRIDE-th vocabulary entry at every prompt position).
 """
 

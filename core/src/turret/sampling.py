@@ -167,7 +167,9 @@ def _check_penalties(p: SamplingParams) -> None:
         if not -2 <= getattr(p, field) <= 2:
             raise RequestError(f"{field} must be in [-2, 2], got {getattr(p, field)}", field)
     if p.repetition_penalty <= 0:
-        raise RequestError(f"repetition_penalty must be greater than zero, got {p.repetition_penalty}", "repetition_penalty")
+        raise RequestError(
+            f"repetition_penalty must be greater than zero, got {p.repetition_penalty}", "repetition_penalty"
+        )
 
 
 def _check_filters(p: SamplingParams) -> None:
@@ -212,7 +214,9 @@ def _check_token_lists(p: SamplingParams) -> None:
                            "allowed_token_ids")
     for token, bias in (p.logit_bias or {}).items():
         if not isinstance(token, int) or not math.isfinite(bias):
-            raise RequestError(f"logit_bias must map token ids to finite numbers, got {token!r}: {bias!r}", "logit_bias")
+            raise RequestError(
+                f"logit_bias must map token ids to finite numbers, got {token!r}: {bias!r}", "logit_bias"
+            )
 
 
 def _check_stops(p: SamplingParams) -> None:

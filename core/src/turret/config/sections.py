@@ -113,7 +113,8 @@ class CacheConfig:
 class SchedulerConfig:
     """Who runs when, and how many tokens a step may hold."""
 
-    max_num_batched_tokens: int | None = opt(None, "Token budget of one step; unset: the platform's choice.", kind="size")
+    max_num_batched_tokens: int | None = opt(
+        None, "Token budget of one step; unset: the platform's choice.", kind="size")
     max_num_seqs: int | None = opt(None, "Most sequences in one step; unset: the platform's choice.")
     max_num_partial_prefills: int = opt(1, "Prompts that may be partly processed at the same time.")
     max_long_partial_prefills: int = opt(1, "Of those, how many may be long prompts.")
@@ -248,7 +249,8 @@ class Config:
         table = {o.field: o for o in option_table(cls)}
         unknown = sorted(set(options) - set(table))
         if unknown:
-            raise ConfigError(f"unknown option {', '.join(unknown)}; `turret serve --help` lists the options", unknown[0])
+            names = ", ".join(unknown)
+            raise ConfigError(f"unknown option {names}; `turret serve --help` lists the options", unknown[0])
         by_section: dict[str, dict[str, Any]] = {}
         for name, value in options.items():
             by_section.setdefault(table[name].section, {})[name] = value

@@ -20,7 +20,9 @@ __all__ = ["AttentionBackend", "AttentionBatch", "AttentionCall", "AttentionQuer
 
 @dataclass(frozen=True, slots=True)
 class AttentionQuery:
-    """What the layers of a model need; one query per distinct kind of layer. `dtype` names are torch's without `torch.`."""
+    """What the layers of a model need; one query per distinct kind of layer. `dtype` names are torch's without
+    `torch.`.
+    """
 
     device: str
     dtype: str
@@ -89,7 +91,8 @@ class AttentionCall:
     """One layer's call.
 
     q [T, Hq, D], k [T, Hkv, D], v [T, Hkv, Dv], out [T, Hq, Dv], all row-contiguous in the last dimension; `kv` is the
-    layer's cache [num_blocks, *page_shape]; `metadata` what `build` returned for the layer's group. The backend writes k
+    layer's cache [num_blocks, *page_shape]; `metadata` what `build` returned for the layer's group. The backend
+    writes k
     and v to the cache, then attends. `sinks` float [Hq] joins each softmax's denominator; `alibi_slopes` float [Hq].
     """
 

@@ -3,13 +3,15 @@
 Owns: `OpProvider`, `LinearKernel` and the list of op signatures. Knows no kernel. Version 1.0.
 
 Every op writes into `out` (or in place) and allocates nothing that outlives the call, so that a forward can be recorded
-as a list of (kernel, pointers, sizes). T tokens, H hidden, I intermediate, D head size, N out, K in features. Activation
-tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype. x and out of
+as a list of (kernel, pointers, sizes). T tokens, H hidden, I intermediate, D head size, N out, K in features.
+Activation
+tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype. x and
+out of
 norms may have more leading dimensions with strides of their own ([T,heads,D] slices of a fused projection), and out may
 be x itself.
 
 embedding(out[T,H], ids[T] int64, weight[V,H], scale)                      out = weight[ids] * scale
-rms_norm(out[T,H], x[T,H], weight[H], eps, offset)                         offset + weight is the gain (Gemma: 1, else 0)
+rms_norm(out[T,H], x[T,H], weight[H], eps, offset)                        offset + weight is the gain (Gemma: 1, else 0)
 fused_add_rms_norm(out[T,H], x[T,H], residual[T,H], weight[H], eps, offset)  residual += x; out = rms_norm(residual)
 layer_norm(out[T,H], x[T,H], weight[H] | None, bias[H] | None, eps)
 rotary(q[T,Hq,D], k[T,Hkv,D], cos_sin[P,R] float32, positions[T] int64, interleaved)  in place on the first R of D;

@@ -66,8 +66,8 @@ class WorkerEnv:
 class Platform(Protocol):
     """A kind of device.
 
-    `name` is what `--device` says. `probe` must not import torch and must return within seconds; an empty list means the
-    hardware is not there. A probe that raises means hardware is there but unusable: that is fatal, never a fallback.
+    `name` is what `--device` says. `probe` must not import torch and must return within seconds; an empty list means
+    the hardware is not there. A probe that raises means hardware is there but unusable: fatal, never a fallback.
     """
 
     api: str

@@ -28,7 +28,9 @@ class RequestView(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class SchedulerPolicy(Protocol):
-    """Pure functions of frozen views. Smaller keys run first; the victim is the request with the largest `victim_key`."""
+    """Pure functions of frozen views. Smaller keys run first; the victim is the request with the largest
+    `victim_key`.
+    """
 
     api: str
     name: str

@@ -22,8 +22,10 @@ __all__ = ["LayerSpec", "ParamSpec", "QuantContext", "QuantMethod", "QuantSpec",
 class QuantSpec:
     """Canonical description of one weight's numbers.
 
-    `weight_type` names the element code (`int4`, `fp8_e4m3`, or for block formats of llama.cpp the block's own name such
-    as `q4_1`, since its scales live inside the block); `group_size` values along K share a scale (0: whole row, -1: whole
+    `weight_type` names the element code (`int4`, `fp8_e4m3`, or for block formats of llama.cpp the block's own
+    name such
+    as `q4_1`, since its scales live inside the block); `group_size` values along K share a scale (0: whole row,
+    -1: whole
     tensor). `packing` names the byte layout after `canonicalize`.
     """
 
@@ -49,7 +51,9 @@ class LayerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """One stored tensor of a layer: shape, dtype (torch name), which dimension is sharded, and packing ratio along it."""
+    """One stored tensor of a layer: shape, dtype (torch name), which dimension is sharded, and packing ratio along
+    it.
+    """
 
     shape: tuple[int, ...]
     dtype: str

@@ -3,7 +3,8 @@
 Owns: the Protocols between engine and workers. Knows neither queues nor tensors. Version 1.0.
 
 `submit` and `collect` are apart so that step N+1 can be planned while N runs. Steps run in the order submitted and are
-collected in that order. `collect` raises `EngineDeadError` when the worker is gone; a fault of one request is an `error`
+collected in that order. `collect` raises `EngineDeadError` when the worker is gone; a fault of one request is an
+`error`
 in its result.
 """
 

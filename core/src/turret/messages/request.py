@@ -26,7 +26,8 @@ class FinishReason(StrEnum):
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sequence to generate: plain integers, already validated and resolved.
 
-    A prompt with n > 1 is n of these (`sampling.n` is then 1 and each has its own seed). `max_tokens` is resolved: it is
+    A prompt with n > 1 is n of these (`sampling.n` is then 1 and each has its own seed). `max_tokens` is resolved:
+    it is
     never more than the context leaves. `stop_token_ids` are tokens that end the request besides `eos_token_ids`; both
     are suppressed until `sampling.min_tokens`. `seed` is always set, so that the same request gives the same bits
     wherever it runs. Times are seconds of `time.time()`.
@@ -67,8 +68,10 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `finish_reason` is set on the last event of a request, exactly once; every request gets one. `stop_reason` is the
     stop token id that ended it (None for end-of-sequence). `prompt_logprobs` arrive with the first token: one entry per
     prompt token after the first. `num_cached_tokens` is how much of the prompt came from the prefix cache.
-    `error` is a sentence for people, set with `FinishReason.ERROR`. `queue_time` (seconds waited) and `first_scheduled`
-    (time.time()) are set on the first event.
+    `error` is a sentence for people, set with `FinishReason.ERROR`; `error_status` is then the status of the
+    exception it
+    stands for (400: the request's fault, 503: the engine's end) and `error_param` the field at fault, when known.
+    `first_scheduled` (time.time()) is set on the first event.
     """
 
     request_id: str
@@ -79,4 +82,6 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop_reason: int | None = None
     num_cached_tokens: int = 0
     error: str | None = None
+    error_status: int = 500
+    error_param: str | None = None
     first_scheduled: float | None = None

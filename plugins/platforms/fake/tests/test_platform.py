@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from turret_platform_fake.platform import FakePlatform
 
 from turret.contracts import ConfigView, Platform, WorkerEnv
+from turret_platform_fake.platform import FakePlatform
 
 
 def test_is_a_platform() -> None:
