@@ -1,4 +1,63 @@
 """Model-building layers, dispatch of named ops, and the declarative decoder.
 
 Owns: how a forward is put together. Knows nothing of queues, requests or files.
+
+A loader needs three things of this room:
+
+    factory = LayerFactory(dtype, device, max_position, OpTable.resolve(providers), Quantization(method, specs) or None)
+    model = architecture.build(config, ModelContext(dtype, device, max_position, factory))
+    for name, tensor in checkpoint:                      # any order; tensors are kept as given until their layer packs
+        placement = rule(name)                           # architecture.weights(config); None: unknown name, an error
+        factory.place(placement, tensor)                 # transform, skip and shard are handled here
+    factory.finish()                                     # LoadError that names missing tensors
+
+or `factory.fill_random(seed)` for made-up weights. Then `factory.weight_bytes`, `factory.attention_queries(block_size,
+kv_dtype)` (what to ask attention backends), `factory.kv_specs(block_size, kv_dtype)` (per layer, for `kv_layout`),
+`model.kv_groups()`, and per step `model.forward(ids, positions, ForwardContext(ops, scratch, state))`, where ops is
+`dict(factory.ops.ops)`.
 """
+
+from turret.nn.context import AttentionState, ForwardContext, Scratch
+from turret.nn.factory import LayerFactory, Progress, Quantization
+from turret.nn.linear import Embedding, Linear, Part
+from turret.nn.norm import Norm, Vector
+from turret.nn.ops import OpTable
+from turret.nn.rotary import rotary_table
+from turret.nn.spec import (
+    AttentionSpec,
+    BlockSpec,
+    DecoderSpec,
+    MLPSpec,
+    NormSpec,
+    Placing,
+    QKNorm,
+    RopeSpec,
+    WeightNames,
+)
+from turret.nn.weights import Parameter
+
+__all__ = [
+    "AttentionSpec",
+    "AttentionState",
+    "BlockSpec",
+    "DecoderSpec",
+    "Embedding",
+    "ForwardContext",
+    "LayerFactory",
+    "Linear",
+    "MLPSpec",
+    "Norm",
+    "NormSpec",
+    "OpTable",
+    "Parameter",
+    "Part",
+    "Placing",
+    "Progress",
+    "QKNorm",
+    "Quantization",
+    "RopeSpec",
+    "Scratch",
+    "Vector",
+    "WeightNames",
+    "rotary_table",
+]

@@ -1,6 +1,6 @@
 """What a forward is given besides tokens: ops, scratch memory, and the step's attention state.
 
-Owns: `ForwardContext`, `Scratch`, `AttentionState`. Knows nothing of requests. Always passed explicitly, never a global.
+Owns: `ForwardContext`, `Scratch`, `AttentionState`. Knows nothing of requests. Passed explicitly, never a global.
 
 Scratch buffers are keyed and allocated once for the largest step, so that a forward always touches the same addresses:
 that is what lets a platform record it once and replay it for any number of tokens.

@@ -1,0 +1,213 @@
+"""Linear layers and token embeddings over packed weights.
+
+Owns: `Part`, `Linear` (fused or not), `Embedding`, and how parts are fused and packed once. Knows no format or kernel.
+
+A fused layer is a list of parts: what the checkpoint stores apart and the model multiplies at once. Parts whose numbers
+are described alike become one weight; others stay apart, each writing its column slice of the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from turret.contracts.ops import LinearCall, LinearKernel, LinearQuery
+from turret.contracts.quant import LayerSpec, ParamSpec, QuantizedWeight, QuantMethod, QuantSpec
+from turret.errors import LoadError
+from turret.nn.linear_kernels import sliceable_rows
+from turret.nn.weights import FLOATING, Parameter, torch_dtype
+
+__all__ = ["Embedding", "Linear", "Packer", "Part"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One stored weight of a (fused) layer: the checkpoint's layer `name` (without `.weight`) and its out features."""
+
+    name: str
+    out_features: int
+
+
+@dataclass(slots=True)
+class _Piece:
+    """What one kernel call computes: columns [start, stop) of the output."""
+
+    kernel: LinearKernel
+    packed: Any
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Chooses a kernel for a weight and lets it pack. `specs` are the quantized layers by checkpoint name."""
+
+    kernels: Sequence[LinearKernel]
+    method: QuantMethod | None
+    specs: Mapping[str, QuantSpec]
+    dtype: str
+    device: str
+
+    def spec(self, name: str) -> QuantSpec | None:
+        return self.specs.get(name)
+
+    def params(self, layer: LayerSpec) -> Mapping[str, ParamSpec]:
+        """The tensors that the checkpoint stores for a layer."""
+        spec = self.specs.get(layer.name)
+        if spec is None or self.method is None:
+            return {"weight": ParamSpec((layer.out_features, layer.in_features), FLOATING)}
+        return self.method.params(layer, spec)
+
+    def kernel(self, weight: QuantizedWeight, name: str) -> LinearKernel:
+        query = LinearQuery(weight.spec, weight.out_features, weight.in_features, self.dtype, self.device)
+        refusals = []
+        for kernel in self.kernels:
+            verdict = kernel.supports(query)
+            if verdict.ok:
+                return kernel
+            refusals.append(f"{kernel.name}: {', '.join(verdict.reasons)}")
+        raise LoadError(f"{name}: no linear kernel takes {weight.spec}; " + "; ".join(refusals))
+
+    def canonical(self, weight: QuantizedWeight) -> QuantizedWeight:
+        """On the device and, if quantized, in the layout its spec names; plain weights get the model's dtype."""
+        if weight.spec is None or self.method is None:
+            plain = weight.params["weight"].to(device=self.device, dtype=torch_dtype(self.dtype))
+            weight.params = {"weight": plain}
+            return weight
+        weight.params = {name: tensor.to(self.device) for name, tensor in weight.params.items()}
+        return self.method.canonicalize(weight)
+
+
+class Linear:
+    """out[T, N] = x[T, K] W^T + b, where W's rows may come from several parts."""
+
+    def __init__(self, target: str, parts: Sequence[Part], in_features: int, bias: bool, packer: Packer) -> None:
+        self.target = target
+        self.parts = tuple(parts)
+        self.in_features = in_features
+        self.out_features = sum(part.out_features for part in parts)
+        self.bias: Tensor | None = None
+        self._has_bias = bias
+        self._packer = packer
+        self._pieces: list[_Piece] = []
+        self._calls: list[tuple[Any, LinearCall]] = []
+
+    def parameters(self) -> list[Parameter]:
+        """Stored tensors of all parts."""
+        wanted = []
+        for shard, part in enumerate(self.parts):
+            layer = LayerSpec(part.name, part.out_features, self.in_features)
+            for param, spec in self._packer.params(layer).items():
+                wanted.append(Parameter(self.target, shard, param, f"{part.name}.{param}", spec))
+            if self._has_bias:
+                shape = ParamSpec((part.out_features,), FLOATING)
+                wanted.append(Parameter(self.target, shard, "bias", f"{part.name}.bias", shape, "zeros"))
+        return wanted
+
+    def adopt(self, tensors: Mapping[tuple[int, str], Tensor]) -> int:
+        """Fuse what can be fused, pack each weight once; the bytes held."""
+        held = 0
+        if self._has_bias:
+            biases = [tensors[shard, "bias"] for shard in range(len(self.parts))]
+            dtype = torch_dtype(self._packer.dtype)
+            self.bias = torch.cat(biases).to(device=self._packer.device, dtype=dtype)
+            held = self.bias.nbytes
+        start = 0
+        for weight in _fuse([self._weight(shard, tensors) for shard in range(len(self.parts))]):
+            held += sum(tensor.nbytes for tensor in weight.params.values())
+            kernel = self._packer.kernel(weight, self.target)
+            stop = start + weight.out_features
+            self._pieces.append(_Piece(kernel, kernel.pack(weight), start, stop))
+            start = stop
+        self._calls = [(piece.kernel.apply, self._call(piece)) for piece in self._pieces]
+        return held
+
+    def _weight(self, shard: int, tensors: Mapping[tuple[int, str], Tensor]) -> QuantizedWeight:
+        part = self.parts[shard]
+        own = {param: tensor for (s, param), tensor in tensors.items() if s == shard and param != "bias"}
+        weight = QuantizedWeight(self._packer.spec(part.name), part.out_features, self.in_features, own)
+        return self._packer.canonical(weight)
+
+    def _call(self, piece: _Piece) -> LinearCall:
+        nothing = torch.empty(0)
+        bias = None if self.bias is None else self.bias[piece.start : piece.stop]
+        return LinearCall(nothing, nothing, piece.packed, bias)
+
+    def __call__(self, out: Tensor, x: Tensor) -> None:
+        """out[T, N] from x[T, K]; the call values are reused, so a forward makes no objects here."""
+        calls = self._calls
+        if len(calls) == 1:
+            apply, call = calls[0]
+            call.out, call.x = out, x
+            apply(call)
+            return
+        for piece, (apply, call) in zip(self._pieces, calls, strict=True):
+            call.out, call.x = out[:, piece.start : piece.stop], x
+            apply(call)
+
+    def rows(self, out: Tensor, ids: Tensor) -> None:
+        """out[T, K] = W[ids]; only for layers of one part."""
+        piece = self._pieces[0]
+        piece.kernel.rows(piece.packed, ids, out)
+
+    @property
+    def kernel_names(self) -> list[str]:
+        """Which kernels compute this layer, for plans and explanations."""
+        return [piece.kernel.name for piece in self._pieces]
+
+
+class Embedding:
+    """out[T, H] = W[ids] * scale. When W also serves as the head, or is quantized, it lies packed in a kernel."""
+
+    def __init__(self, target: str, part: Part, hidden_size: int, tied: bool, packer: Packer) -> None:
+        self.target = target
+        self.part = part
+        self.hidden_size = hidden_size
+        self.weight: Tensor | None = None
+        self.linear: Linear | None = None
+        self._packer = packer
+        if tied or packer.spec(part.name) is not None:
+            self.linear = Linear(target, [part], hidden_size, False, packer)
+
+    def parameters(self) -> list[Parameter]:
+        if self.linear is not None:
+            return self.linear.parameters()
+        shape = ParamSpec((self.part.out_features, self.hidden_size), FLOATING)
+        return [Parameter(self.target, 0, "weight", f"{self.part.name}.weight", shape)]
+
+    def adopt(self, tensors: Mapping[tuple[int, str], Tensor]) -> int:
+        if self.linear is not None:
+            return self.linear.adopt(tensors)
+        weight = tensors[0, "weight"].to(device=self._packer.device, dtype=torch_dtype(self._packer.dtype))
+        self.weight = weight
+        return weight.nbytes
+
+
+def _fuse(weights: list[QuantizedWeight]) -> list[QuantizedWeight]:
+    """Stack neighbours that are described alike and row-major over N; the order of rows stays."""
+    fused: list[list[QuantizedWeight]] = []
+    for weight in weights:
+        if fused and _alike(fused[-1][-1], weight):
+            fused[-1].append(weight)
+        else:
+            fused.append([weight])
+    return [_stack(group) for group in fused]
+
+
+def _alike(a: QuantizedWeight, b: QuantizedWeight) -> bool:
+    if a.spec != b.spec or a.params.keys() != b.params.keys() or not (sliceable_rows(a) and sliceable_rows(b)):
+        return False
+    pairs = [(a.params[name], b.params[name]) for name in a.params]
+    return all(x.dtype == y.dtype and x.shape[1:] == y.shape[1:] for x, y in pairs)
+
+
+def _stack(group: list[QuantizedWeight]) -> QuantizedWeight:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    params = {name: torch.cat([weight.params[name] for weight in group]) for name in first.params}
+    return QuantizedWeight(first.spec, sum(weight.out_features for weight in group), first.in_features, params)
