@@ -1,0 +1,297 @@
+"""The scheduler: one loop without phases.
+
+Owns: the waiting and running queues and every request's progress; says who gets how many tokens in a step and what the
+step's result means for each request. Knows nothing of workers, sockets or clients: `turret.engine` carries plans to the
+worker and results back.
+
+Planning ahead: `plan` advances a request as if its step had run, counting the token it will sample; `commit` fills in
+what was sampled. So a step may be planned while others are in flight. When a result shows that a request ended, what
+later steps in flight did for it is dropped; likewise after a preemption, where the dropped token is sampled again from
+the same state. Blocks are released at once in both cases; `turret.kv.manager` says why that is safe.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from turret.contracts import SchedulerPolicy
+from turret.errors import EngineError, PluginError, RequestError
+from turret.kv import KVCacheManager
+from turret.messages import (
+    EngineStats,
+    FinishReason,
+    Request,
+    RequestResult,
+    StepPlan,
+    StepResult,
+    TokenEvent,
+)
+from turret.scheduler.admission import Admission
+from turret.scheduler.draft import Draft, InFlight
+from turret.scheduler.limits import SchedulerLimits, check_request, output_limit
+from turret.scheduler.progress import Progress, RankedList
+from turret.scheduler.running import RunningPlanner
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Plans steps over requests and turns their results into events.
+
+    `add` and `abort` may come at any time between calls; `plan` and `commit` alternate as `limits.async_depth` allows.
+    Every request that was added gets exactly one event with a finish reason. Not safe for threads.
+    """
+
+    def __init__(self, limits: SchedulerLimits, kv: KVCacheManager, policy: SchedulerPolicy) -> None:
+        self.limits = limits
+        self._kv = kv
+        self._policy = policy
+        self._requests: dict[str, Progress] = {}
+        self._waiting = RankedList()
+        self._running = RankedList()
+        self._in_flight: deque[InFlight] = deque()
+        self._removed: list[str] = []
+        self._num_arrived = 0
+        self._num_planned = 0
+        self._preemptions = 0
+        self._prompt_tokens = 0
+        self._generation_tokens = 0
+        self._step_tokens: list[int] = []
+        self._long_prefill = limits.long_prefill
+        self._planner = RunningPlanner(limits, kv, self._choose_victim, self._preempt)
+        self._admission = Admission(limits, kv)
+
+    # -- requests come and go ----------------------------------------------------------------------------------------
+
+    def check(self, request: Request) -> None:
+        """Raise `RequestError`, with the true numbers, when the request could never run to its end."""
+        check_request(request, self.limits, self._kv)
+
+    def add(self, request: Request) -> list[TokenEvent]:
+        """Queue a request; one that can never run is answered at once with an error event and forgotten."""
+        try:
+            self.check(request)
+            if request.request_id in self._requests:
+                raise RequestError(f"a request with the id {request.request_id!r} is already here", "request_id")
+            progress = Progress(request, self._num_arrived, output_limit(request, self.limits))
+            self._enqueue(progress)
+        except (RequestError, PluginError) as refusal:
+            return [_ending(request.request_id, FinishReason.ERROR, str(refusal))]
+        self._num_arrived += 1
+        self._requests[request.request_id] = progress
+        return []
+
+    def abort(self, request_ids: Iterable[str]) -> list[TokenEvent]:
+        """End these now and return their blocks; ids that are not here are ignored."""
+        events = []
+        for request_id in request_ids:
+            progress = self._requests.get(request_id)
+            if progress is not None:
+                self._leave(progress)
+                events.append(_ending(request_id, FinishReason.ABORT))
+        return events
+
+    def finish_all(self, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
+        """End every request: the engine dies or shuts down."""
+        events = [_ending(request_id, reason, error) for request_id in self._requests]
+        for progress in list(self._requests.values()):
+            self._leave(progress)
+        return events
+
+    # -- what is going on --------------------------------------------------------------------------------------------
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether any request still waits for its last event."""
+        return bool(self._requests)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps planned and not yet committed."""
+        return len(self._in_flight)
+
+    def counts(self) -> tuple[int, int]:
+        """Requests (running, waiting)."""
+        return len(self._running), len(self._waiting)
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges; `step_tokens` are those since the last call."""
+        step_tokens, self._step_tokens = self._step_tokens, []
+        return EngineStats(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            kv_cache_usage=self._kv.usage,
+            prefix_cache_queries_total=self._kv.prefix_stats.queries,
+            prefix_cache_hits_total=self._kv.prefix_stats.hits,
+            preemptions_total=self._preemptions,
+            prompt_tokens_total=self._prompt_tokens,
+            generation_tokens_total=self._generation_tokens,
+            step_tokens=step_tokens,
+        )
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forget cached prefixes; False, and nothing done, while requests hold blocks.
+
+        With `reset_running_requests` those are preempted first, and run again from their start.
+        """
+        if reset_running_requests:
+            for progress in list(self._running):
+                self._preempt(progress)
+        return self._kv.reset_prefix_cache()
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def plan(self) -> StepPlan | None:
+        """The next step, or None when nothing can be done before another `commit`, `add` or `abort`."""
+        if len(self._in_flight) >= self.limits.async_depth or not self._requests:
+            return None
+        draft = Draft(self.limits.max_num_batched_tokens, self._long_prefill)
+        self._planner.extend(draft, self._running)
+        if self._waiting and not draft.held_back:
+            self._admission.admit(draft, self._waiting, self._running)
+        entries = draft.new_entries + draft.running_entries
+        if not entries:
+            return None
+        self._num_planned += 1
+        self._step_tokens.append(draft.num_tokens)
+        self._in_flight.append(InFlight(self._num_planned, entries))
+        removed, self._removed = self._removed, []
+        return StepPlan(step_id=self._num_planned, new=draft.new, running=draft.running, removed=removed)
+
+    def commit(self, result: StepResult) -> list[TokenEvent]:
+        """Take the result of the oldest step in flight; one event per request that got a token or ended."""
+        entries = self._match(result)
+        commit = self._kv.commit
+        events = []
+        for (progress, epoch, end, sampled), outcome in zip(entries, result.results, strict=True):
+            if progress.epoch != epoch:
+                continue  # ended or preempted since the step was planned
+            if outcome.error is not None:
+                self._leave(progress)
+                events.append(_ending(progress.request_id, FinishReason.ERROR, outcome.error))
+                continue
+            commit(progress.request_id, end, progress.tokens)
+            if outcome.prompt_logprobs and not progress.started:
+                progress.prompt_logprobs.extend(outcome.prompt_logprobs)
+            if sampled:
+                events.append(self._take_tokens(progress, outcome))
+        return events
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _match(self, result: StepResult) -> list[tuple[Progress, int, int, bool]]:
+        """Entries of the oldest step in flight, once it is certain that the result is that step's."""
+        if not self._in_flight or self._in_flight[0].step_id != result.step_id:
+            expected = self._in_flight[0].step_id if self._in_flight else "none"
+            raise EngineError(f"the worker answered step {result.step_id}, but the oldest step in flight is {expected}")
+        entries = self._in_flight[0].entries
+        if [e[0].request_id for e in entries] != [r.request_id for r in result.results]:
+            raise EngineError(f"the worker's answer to step {result.step_id} is not for the requests of its plan")
+        self._in_flight.popleft()
+        return entries
+
+    def _take_tokens(self, progress: Progress, outcome: RequestResult) -> TokenEvent:
+        """Append what was sampled, up to where the request ends; its event."""
+        if not outcome.token_ids:
+            raise EngineError(f"the worker sampled no token for request {progress.request_id!r}, though its step ended "
+                              "at the last known token")
+        token_ids = outcome.token_ids
+        reason, stop_reason = None, None
+        for count, token in enumerate(token_ids, 1):
+            progress.tokens.append(token)
+            if token in progress.stop_ids:
+                reason = FinishReason.STOP
+                stop_reason = _stop_reason(progress.request, token)
+            elif len(progress.tokens) >= progress.limit:
+                reason = FinishReason.LENGTH
+            if reason is not None:
+                token_ids = token_ids[:count]
+                self._leave(progress)
+                break
+        self._generation_tokens += len(token_ids)
+        if not progress.started:
+            return self._first_event(progress, token_ids, outcome, (reason, stop_reason))
+        return TokenEvent(
+            request_id=progress.request_id,
+            token_ids=token_ids,
+            logprobs=outcome.logprobs,
+            finish_reason=reason,
+            stop_reason=stop_reason,
+        )
+
+    def _first_event(
+        self,
+        progress: Progress,
+        token_ids: list[int],
+        outcome: RequestResult,
+        end: tuple[FinishReason | None, int | None],
+    ) -> TokenEvent:
+        progress.started = True
+        self._prompt_tokens += progress.num_prompt
+        wanted = progress.request.sampling.prompt_logprobs is not None
+        event = TokenEvent(
+            request_id=progress.request_id,
+            token_ids=token_ids,
+            logprobs=outcome.logprobs,
+            prompt_logprobs=list(progress.prompt_logprobs) if wanted else None,
+            finish_reason=end[0],
+            stop_reason=end[1],
+            num_cached_tokens=progress.num_cached,
+            first_scheduled=progress.first_scheduled,
+        )
+        progress.prompt_logprobs.clear()
+        return event
+
+    def _enqueue(self, progress: Progress) -> None:
+        """Put a request among the waiting where the policy wants it."""
+        try:
+            progress.rank = (*self._policy.sort_key(progress.view()), progress.order)
+            self._waiting.add(progress)
+        except Exception as fault:
+            raise PluginError(
+                f"scheduling policy {self._policy.name!r} failed in sort_key for request {progress.request_id!r}: "
+                f"{type(fault).__name__}: {fault}; choose another with --scheduling-policy"
+            ) from fault
+
+    def _choose_victim(self, candidates: Sequence[Progress]) -> Progress:
+        """Whom of the running requests that this step has not planned yet the policy gives up."""
+        if len(candidates) == 1:
+            return candidates[0]
+        by_id = {p.request_id: p for p in candidates}
+        try:
+            return by_id[self._policy.pick_victim([p.view() for p in candidates])]
+        except Exception as fault:
+            raise PluginError(
+                f"scheduling policy {self._policy.name!r} failed in pick_victim: {type(fault).__name__}: {fault}; "
+                "choose another with --scheduling-policy"
+            ) from fault
+
+    def _preempt(self, progress: Progress) -> None:
+        """Back to the queue without blocks; it will be computed again, its outputs so far included."""
+        self._kv.free(progress.request_id)
+        self._running.remove(progress)
+        self._removed.append(progress.request_id)
+        progress.rewind()
+        self._preemptions += 1
+        self._enqueue(progress)
+
+    def _leave(self, progress: Progress) -> None:
+        """Out of every queue, blocks returned, results in flight made stale, the worker told."""
+        (self._running if progress.running else self._waiting).remove(progress)
+        del self._requests[progress.request_id]
+        self._kv.free(progress.request_id)
+        if progress.in_worker:
+            self._removed.append(progress.request_id)
+        progress.epoch += 1
+
+
+def _ending(request_id: str, reason: FinishReason, error: str | None = None) -> TokenEvent:
+    return TokenEvent(request_id=request_id, finish_reason=reason, error=error)
+
+
+def _stop_reason(request: Request, token: int) -> int | None:
+    """The stop token id that ended a request; None for an end of sequence."""
+    if token in request.eos_token_ids and not request.sampling.ignore_eos:
+        return None
+    return token
