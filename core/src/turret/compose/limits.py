@@ -1,0 +1,74 @@
+"""Lengths and sizes that follow from the model and the options.
+
+Owns: the context length and the step's limits. Knows no plugin.
+"""
+
+from __future__ import annotations
+
+from turret.checkpoint import Checkpoint, max_context
+from turret.config import CacheConfig, ModelConfig, SchedulerConfig
+from turret.errors import ConfigError
+from turret.messages import WorkerFacts
+from turret.scheduler import SchedulerLimits
+
+__all__ = ["context_length", "kv_blocks", "step_limits"]
+
+_DEFAULT_CONTEXT = 2048
+_ASYNC_DEPTH = 2
+
+
+def context_length(model: ModelConfig, checkpoint: Checkpoint) -> int:
+    """Longest prompt plus output in tokens: the user's, else the model's; raises ConfigError when it is too long.
+
+    `hf_overrides` may raise the model's own length (rope scaling on demand).
+    """
+    config = {**checkpoint.config, **model.hf_overrides}
+    own = max_context(config) if model.hf_overrides else checkpoint.max_context
+    window = config.get("sliding_window")
+    if model.disable_sliding_window and isinstance(window, int):
+        own = min(own or window, window)
+    if model.max_model_len is None:
+        return own or _DEFAULT_CONTEXT
+    if own is not None and model.max_model_len > own:
+        raise ConfigError(
+            f"--max-model-len {model.max_model_len} is more than the {own} tokens that {checkpoint.name} was made for; "
+            'ask for less, or change the model\'s own length with --hf-overrides \'{"max_position_embeddings": N}\'',
+            "max-model-len",
+        )
+    return model.max_model_len
+
+
+def step_limits(config: SchedulerConfig, max_model_len: int) -> SchedulerLimits:
+    """Limits of a step from resolved options (nothing is None any more)."""
+    assert config.max_num_seqs is not None and config.max_num_batched_tokens is not None
+    return SchedulerLimits(
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=max_model_len,
+        max_num_partial_prefills=config.max_num_partial_prefills,
+        max_long_partial_prefills=config.max_long_partial_prefills,
+        long_prefill_token_threshold=config.long_prefill_token_threshold,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        async_depth=_ASYNC_DEPTH if config.async_scheduling else 1,
+    )
+
+
+def kv_blocks(cache: CacheConfig, facts: WorkerFacts, max_model_len: int) -> int:
+    """Blocks of the pool; raises ConfigError with true numbers when one request of full length could not fit.
+
+    Block 0 is reserved, so N blocks hold N - 1 blocks of tokens.
+    """
+    if cache.num_gpu_blocks_override is not None:
+        return cache.num_gpu_blocks_override
+    blocks = facts.num_blocks
+    per_token = len(facts.groups) * facts.slots * facts.page_bytes / facts.block_size
+    needed = 1 + len(facts.groups) * -(-max_model_len // facts.block_size)
+    if blocks >= needed:
+        return blocks
+    fits = max(0, (blocks - 1) // max(1, len(facts.groups))) * facts.block_size
+    raise ConfigError(
+        f"the KV cache gets {facts.kv_bytes / 2**20:.0f} MiB, which holds {fits} tokens, but one request of "
+        f"--max-model-len {max_model_len} needs {max_model_len * per_token / 2**20:.0f} MiB; lower --max-model-len to "
+        f"{fits} or raise --gpu-memory-utilization (or --kv-cache-memory-bytes)",
+        "max-model-len",
+    )

@@ -1,0 +1,39 @@
+"""What an engine process is told: one JSON text.
+
+Owns: `EngineSpec`. Knows nothing of how it is carried out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from turret.checkpoint import Checkpoint
+from turret.config import EngineConfig
+
+__all__ = ["EngineSpec"]
+
+
+class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's sections of the configuration, the checkpoint that was found, and which options the user set by name
+    (a platform may only fill in the others)."""
+
+    config: EngineConfig
+    checkpoint: Checkpoint
+    user_set: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """The text that crosses to another process."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> EngineSpec:
+        """Read it back."""
+        return msgspec.json.decode(text, type=cls)
+
+    def options(self) -> dict[str, Any]:
+        """The option values the user decided, by field name; `auto` and null leave the decision to turret."""
+        sections = msgspec.to_builtins(self.config)
+        flat = {name: value for section in sections.values() for name, value in section.items()}
+        return {name: flat[name] for name in self.user_set if flat.get(name) not in (None, "auto")}
