@@ -1,0 +1,95 @@
+"""What the engine asks of its neighbours, as Protocols.
+
+Owns: `Scheduling` (who runs when), `Door` (how frames come in and go out), `Link` and `Receiver` (how a client reaches
+an engine). Knows no implementation: a test or another transport may bring its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from turret.messages import (
+    ClientFrame,
+    EngineFrame,
+    EngineReady,
+    EngineStats,
+    FinishReason,
+    Request,
+    StepPlan,
+    StepResult,
+    TokenEvent,
+)
+
+__all__ = ["Door", "Link", "Progress", "Receiver", "Scheduling"]
+
+Progress = Callable[[str, float], None]
+"""`progress(stage, fraction)`: what is being loaded, and how far it is, in [0, 1]."""
+
+
+class Scheduling(Protocol):
+    """The scheduler as the step loop sees it."""
+
+    @property
+    def has_unfinished(self) -> bool:
+        """True while a request is open."""
+
+    def check(self, request: Request) -> None:
+        """Raise `RequestError` when the request can never run here."""
+
+    def add(self, request: Request) -> None:
+        """Take a request in."""
+
+    def abort(self, request_ids: list[str]) -> list[TokenEvent]:
+        """Drop requests, free their blocks at once; unknown ids are ignored."""
+
+    def plan(self) -> StepPlan | None:
+        """The next step; None when nothing can run now."""
+
+    def commit(self, result: StepResult) -> list[TokenEvent]:
+        """Take in what a step produced; results of requests that are gone are ignored."""
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges of now."""
+
+    def finish_all(self, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
+        """End every open request with this reason."""
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget cached prefixes; False when blocks in use prevent it."""
+
+
+class Door(Protocol):
+    """Where client frames come in and engine frames go out. `client` is an opaque name."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until a frame is there or `timeout` seconds passed."""
+
+    def receive(self) -> tuple[bytes, ClientFrame] | None:
+        """The next frame, or None at once."""
+
+    def send(self, client: bytes, frame: EngineFrame) -> bool:
+        """False when that client is gone."""
+
+
+class Receiver(Protocol):
+    """What a link calls, always in the client's event loop."""
+
+    def on_frame(self, frame: EngineFrame) -> None:
+        """A frame came from the engine."""
+
+    def on_dead(self, reason: str) -> None:
+        """The engine is gone; nothing comes after this."""
+
+
+class Link(Protocol):
+    """A way from a client in an event loop to an engine."""
+
+    async def start(self, receiver: Receiver, progress: Progress | None) -> EngineReady:
+        """Bring the engine up (or wait until it is); raises what the engine's start raised."""
+
+    def send(self, frame: ClientFrame) -> None:
+        """Queue a frame; never blocks."""
+
+    async def stop(self, timeout: float) -> None:
+        """End the engine, by force after `timeout` seconds; safe to repeat."""
