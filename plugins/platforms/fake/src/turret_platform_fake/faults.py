@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from turret.contracts import LinearKernel
-from turret.nn.ops import reference_ops
+from turret.nn.ops import REFERENCE_OPS
 from turret_platform_fake.options import FakeOptions
 
 __all__ = ["FaultyOps"]
@@ -27,7 +27,7 @@ class FaultyOps:
     def __init__(self, options: FakeOptions) -> None:
         self._options = options
         self._forwards = 0
-        self._embedding = reference_ops()["embedding"]
+        self._embedding = REFERENCE_OPS["embedding"]
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
         """Only the op that fails."""

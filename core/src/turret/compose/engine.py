@@ -1,0 +1,95 @@
+"""An engine core from a spec: choices made, worker started, cache sized, scheduler filled in.
+
+Owns: the order of a start. Knows nothing of processes' pipes; `turret.engine` calls `build_engine` by its dotted name.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from turret.compose.decide import Decision, decide
+from turret.compose.hosts import plugin_host
+from turret.compose.limits import context_length, kv_blocks, step_limits
+from turret.compose.spec import EngineSpec
+from turret.compose.worker import make_worker
+from turret.contracts import SchedulerPolicy, Worker
+from turret.engine import EngineCore
+from turret.kv import KVCacheManager
+from turret.messages import EngineReady, KVCacheConfig, WorkerFacts
+from turret.plugins import PluginHost
+from turret.scheduler import Scheduler
+
+__all__ = ["build_engine"]
+
+logger = logging.getLogger("turret.compose")
+
+Progress = Callable[[str, float], None]
+_ROLES = frozenset({"engine", "worker"})
+
+
+def build_engine(text: str, progress: Progress) -> EngineCore:
+    """The engine that the spec `text` (JSON) describes, ready to step.
+
+    Raises PluginError, ConfigError and LoadError with one sentence that says what to do.
+    """
+    spec = EngineSpec.from_json(text)
+    began = time.monotonic()
+    progress("choosing plugins", 0.0)
+    host = plugin_host(spec.config.plugins, _ROLES)
+    decision = decide(spec, host)
+    policy: SchedulerPolicy = _policy(host, decision.config.scheduler.scheduling_policy)
+    progress("choosing plugins", 1.0)
+    max_model_len = context_length(spec.config.model, spec.checkpoint)
+    limits = step_limits(decision.config.scheduler, max_model_len)
+    worker = make_worker(spec, decision, host, max_model_len)
+    try:
+        facts = worker.start(progress)
+        cache = _cache_config(decision, facts, max_model_len)
+        worker.allocate(cache)
+    except BaseException:
+        worker.shutdown()
+        raise
+    scheduler = Scheduler(limits, KVCacheManager(cache), policy)
+    logger.debug("engine ready after %.2f s", time.monotonic() - began)
+    ready = EngineReady(
+        num_blocks=cache.num_blocks,
+        block_size=cache.block_size,
+        vocab_size=facts.vocab_size,
+        max_model_len=max_model_len,
+        facts=_facts(decision, host, facts, worker),
+    )
+    return EngineCore(scheduler, worker, ready, limits.async_depth)
+
+
+def _policy(host: PluginHost, name: str) -> SchedulerPolicy:
+    policy: SchedulerPolicy = host.load(host.select("policy", key=name, explicit=name).require())
+    return policy
+
+
+def _cache_config(decision: Decision, facts: WorkerFacts, max_model_len: int) -> KVCacheConfig:
+    cache = decision.config.cache
+    return KVCacheConfig(
+        num_blocks=kv_blocks(cache, facts, max_model_len),
+        block_size=facts.block_size,
+        groups=facts.groups,
+        enable_prefix_caching=cache.enable_prefix_caching,
+        hash_algo=cache.prefix_caching_hash_algo,
+    )
+
+
+def _facts(decision: Decision, host: PluginHost, facts: WorkerFacts, worker: Worker) -> dict[str, Any]:
+    """What people and dashboards want to know of a running engine; plain values only."""
+    plan = [f"{e.label} ({e.distribution} {e.version})" for e in host.freeze().entries]
+    return {
+        **decision.names,
+        "device": facts.device,
+        "weight_bytes": facts.weight_bytes,
+        "load_seconds": round(facts.load_seconds, 3),
+        "plugins": plan,
+        "max_num_seqs": decision.config.scheduler.max_num_seqs,
+        "max_num_batched_tokens": decision.config.scheduler.max_num_batched_tokens,
+        "worker_pid": worker.call("pid", []),
+    }
