@@ -18,6 +18,8 @@ kv_dtype)` (what to ask attention backends), `factory.kv_specs(block_size, kv_dt
 """
 
 from turret.nn.context import AttentionState, ForwardContext, Scratch
+from turret.nn.decoder import Decoder
+from turret.nn.decoder_weights import decoder_weights
 from turret.nn.factory import LayerFactory, Progress, Quantization
 from turret.nn.linear import Embedding, Linear, Part
 from turret.nn.norm import Norm, Vector
@@ -40,6 +42,7 @@ __all__ = [
     "AttentionSpec",
     "AttentionState",
     "BlockSpec",
+    "Decoder",
     "DecoderSpec",
     "Embedding",
     "ForwardContext",
@@ -59,5 +62,6 @@ __all__ = [
     "Scratch",
     "Vector",
     "WeightNames",
+    "decoder_weights",
     "rotary_table",
 ]

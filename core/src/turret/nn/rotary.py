@@ -82,7 +82,7 @@ def _yarn(spec: RopeSpec) -> Tensor:
     if spec.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, spec.dim - 1)
-    ramp = (torch.arange(spec.dim // 2, dtype=torch.float32) - low) / max(high - low, 0.001)
+    ramp = (torch.arange(spec.dim // 2, dtype=torch.float32) - low) / ((high - low) or 0.001)
     slow = ramp.clamp(0.0, 1.0)
     inverse = _plain(spec)
     return inverse / spec.factor * slow + inverse * (1 - slow)

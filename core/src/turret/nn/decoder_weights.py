@@ -1,0 +1,70 @@
+"""Weight placement derived from a spec: which stored tensor goes to which layer of the `Decoder`.
+
+Owns: `decoder_weights`. Knows no file. The names come from the spec's `WeightNames`, the targets from `Decoder`.
+"""
+
+from __future__ import annotations
+
+from turret.contracts.models import Placement, WeightRule
+from turret.nn.spec import BlockSpec, DecoderSpec, Placing, QKNorm, WeightNames
+
+__all__ = ["decoder_weights"]
+
+Places = dict[str, tuple[str, int | None]]
+
+
+def decoder_weights(spec: DecoderSpec) -> WeightRule:
+    """The rule for a spec: layer names map to targets, a parameter's own name (`weight`, `qweight`, ...) stays.
+
+    Names that the spec ignores, and the head of a tied model (files may carry it anyway), are skipped.
+    """
+    names = spec.names
+    places: Places = {names.embed: ("embed", None), names.norm: ("norm", None)}
+    if not spec.tied:
+        places[names.head] = ("head", None)
+    whole: dict[str, Placement] = {}
+    for index, block in enumerate(spec.blocks):
+        places.update(_block_places(index, block, names))
+        if block.attention.sinks:
+            whole[names.layer.format(i=index) + names.sinks] = Placement(f"layers.{index}.sinks.weight")
+
+    def rule(name: str) -> Placement | None:
+        if name in whole:
+            return whole[name]
+        layer, _, param = name.rpartition(".")
+        place = places.get(layer)
+        if place is not None:
+            return Placement(f"{place[0]}.{param}", place[1])
+        if any(part in name for part in names.ignored) or (spec.tied and layer == names.head):
+            return Placement(skip=True)
+        return None
+
+    return rule
+
+
+def _block_places(index: int, block: BlockSpec, names: WeightNames) -> Places:
+    layer, prefix = names.layer.format(i=index), f"layers.{index}"
+    places: Places = {layer + names.o: (f"{prefix}.o", None), layer + names.down: (f"{prefix}.down", None)}
+    if names.qkv is not None:
+        places[layer + names.qkv] = (f"{prefix}.qkv", None)
+    else:
+        for shard, name in enumerate((names.q, names.k, names.v)):
+            places[layer + name] = (f"{prefix}.qkv", shard)
+    if not block.mlp.gated:
+        places[layer + names.up] = (f"{prefix}.up", None)
+    elif names.gate_up is not None:
+        places[layer + names.gate_up] = (f"{prefix}.gate_up", None)
+    else:
+        places[layer + names.gate] = (f"{prefix}.gate_up", 0)
+        places[layer + names.up] = (f"{prefix}.gate_up", 1)
+    if block.attention.qk_norm is not QKNorm.NONE:
+        places[layer + names.q_norm] = (f"{prefix}.q_norm", None)
+        places[layer + names.k_norm] = (f"{prefix}.k_norm", None)
+    if block.placing is not Placing.POST:
+        places[layer + names.attn_norm] = (f"{prefix}.attn_norm", None)
+    if block.placing in (Placing.PRE, Placing.SANDWICH):
+        places[layer + names.mlp_norm] = (f"{prefix}.mlp_norm", None)
+    if block.placing in (Placing.POST, Placing.SANDWICH):
+        places[layer + names.attn_post_norm] = (f"{prefix}.attn_post_norm", None)
+        places[layer + names.mlp_post_norm] = (f"{prefix}.mlp_post_norm", None)
+    return places
