@@ -23,7 +23,7 @@ from turret.engine.core import EngineCore
 from turret.engine.faults import event_error
 from turret.engine.inproc import InprocEngine
 from turret.engine.loop import EngineLoop
-from turret.engine.ports import Link, Progress, Scheduling
+from turret.engine.ports import Link, Progress
 from turret.engine.process import EngineProcess
 from turret.engine.process_link import ProcessLink
 from turret.engine.stream import EngineStream
@@ -39,7 +39,6 @@ __all__ = [
     "Link",
     "ProcessLink",
     "Progress",
-    "Scheduling",
     "ThreadLink",
     "event_error",
 ]

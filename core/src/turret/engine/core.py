@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 
 from turret.contracts.worker import Worker
-from turret.engine.ports import Scheduling
-from turret.errors import EngineDeadError, EngineError
+from turret.errors import EngineDeadError, EngineError, TurretError
 from turret.messages import EngineReady, EngineStats, FinishReason, Request, TokenEvent
+from turret.scheduler import Scheduler
 
 __all__ = ["EngineCore"]
 
@@ -34,7 +34,7 @@ class EngineCore:
     open request come out of the next `finish`.
     """
 
-    def __init__(self, scheduler: Scheduling, worker: Worker, ready: EngineReady, async_depth: int = 2) -> None:
+    def __init__(self, scheduler: Scheduler, worker: Worker, ready: EngineReady, async_depth: int = 2) -> None:
         if async_depth < 1:
             raise EngineError(f"async_depth must be at least 1, got {async_depth}")
         self.ready = ready
@@ -66,7 +66,6 @@ class EngineCore:
         """Take a request in; raises `RequestError` when it can never run, `EngineDeadError` when nothing can."""
         if self.dead_reason is not None:
             raise EngineDeadError(self.dead_reason)
-        self._scheduler.check(request)
         self._scheduler.add(request)
 
     def abort(self, request_ids: list[str]) -> list[TokenEvent]:
@@ -132,7 +131,7 @@ class EngineCore:
         return self._scheduler.commit(result)
 
     def _die(self, error: Exception) -> None:
-        if isinstance(error, EngineDeadError):
+        if isinstance(error, TurretError):
             self.dead_reason = str(error)
             logger.error("the engine is dead: %s", error)
         else:

@@ -1,7 +1,7 @@
 """What the engine asks of its neighbours, as Protocols.
 
-Owns: `Scheduling` (who runs when), `Door` (how frames come in and go out), `Link` and `Receiver` (how a client reaches
-an engine). Knows no implementation: a test or another transport may bring its own.
+Owns: `Door` (how frames come in and go out), `Link` and `Receiver` (how a client reaches an engine). Knows no
+implementation: a test or another transport may bring its own.
 """
 
 from __future__ import annotations
@@ -9,54 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from turret.messages import (
-    ClientFrame,
-    EngineFrame,
-    EngineReady,
-    EngineStats,
-    FinishReason,
-    Request,
-    StepPlan,
-    StepResult,
-    TokenEvent,
-)
+from turret.messages import ClientFrame, EngineFrame, EngineReady
 
-__all__ = ["Door", "Link", "Progress", "Receiver", "Scheduling"]
+__all__ = ["Door", "Link", "Progress", "Receiver"]
 
 Progress = Callable[[str, float], None]
 """`progress(stage, fraction)`: what is being loaded, and how far it is, in [0, 1]."""
-
-
-class Scheduling(Protocol):
-    """The scheduler as the step loop sees it."""
-
-    @property
-    def has_unfinished(self) -> bool:
-        """True while a request is open."""
-
-    def check(self, request: Request) -> None:
-        """Raise `RequestError` when the request can never run here."""
-
-    def add(self, request: Request) -> None:
-        """Take a request in."""
-
-    def abort(self, request_ids: list[str]) -> list[TokenEvent]:
-        """Drop requests, free their blocks at once; unknown ids are ignored."""
-
-    def plan(self) -> StepPlan | None:
-        """The next step; None when nothing can run now."""
-
-    def commit(self, result: StepResult) -> list[TokenEvent]:
-        """Take in what a step produced; results of requests that are gone are ignored."""
-
-    def stats(self) -> EngineStats:
-        """Counters and gauges of now."""
-
-    def finish_all(self, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
-        """End every open request with this reason."""
-
-    def reset_prefix_cache(self) -> bool:
-        """Forget cached prefixes; False when blocks in use prevent it."""
 
 
 class Door(Protocol):

@@ -41,7 +41,7 @@ class EngineProcess:
         self._boot_fd = self._status_fd = -1
         self._partial = b""
         self._decoder = msgspec.json.Decoder(Status)
-        self._finalizer = weakref.finalize(self, self._endpoint.remove)
+        self._finalizer: weakref.finalize[..., EngineProcess] = weakref.finalize(self, self._endpoint.remove)
 
     @property
     def address(self) -> str:
@@ -132,12 +132,12 @@ class EngineProcess:
         return self._process
 
 
-def _end(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint, *fds: int) -> None:
+def _end(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint, boot_fd: int, status_fd: int) -> None:
     if process.poll() is None:
         process.kill()
     process.wait()
-    for fd in fds:
-        os.close(fd)
+    os.close(boot_fd)
+    os.close(status_fd)
     endpoint.remove()
 
 
