@@ -1,0 +1,101 @@
+"""Incremental detokenization: token ids in, text out, for one sequence.
+
+Owns: what of a sequence's text is already certain. Knows nothing of stop strings or of tokenizers' files.
+
+The increments of any cut of the ids, with `finish()` at the end, concatenate to the decoding of all ids; a character
+whose bytes are still incomplete is held back, so U+FFFD appears only where the whole text has it.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from turret.text.pieces import Pieces
+
+__all__ = ["ByteDetokenizer", "Detokenizer", "WindowDetokenizer"]
+
+_REPLACEMENT = "\ufffd"
+_PROMPT_TAIL = 8
+"""Prompt tokens that prime a detokenizer: enough to complete a character and to settle spaces at the seam."""
+_MAX_HELD = 32
+"""Tokens a window holds back at most: no character takes more, so what still ends in U+FFFD then really does."""
+
+
+class Detokenizer(Protocol):
+    """Text of one sequence, piece by piece."""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Text that became certain with these further ids; may be empty."""
+
+    def finish(self) -> str:
+        """What is still held back; the sequence ends here."""
+
+
+class ByteDetokenizer:
+    """Joins the tokens' bytes and reads them as UTF-8; constant work per token.
+
+    `prompt_token_ids` primes it: the text then continues the prompt (a leading space is text, not a decoder's artefact,
+    and a character begun in the prompt is completed). Tokens in `skip` are silent.
+    """
+
+    def __init__(self, pieces: Pieces, skip: frozenset[int], prompt_token_ids: Sequence[int] = ()) -> None:
+        self._bytes_of = pieces.bytes_of
+        self._skip = skip
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._strip = pieces.strips_leading_space and not prompt_token_ids
+        self._decoder.decode(self._join(prompt_token_ids[-_PROMPT_TAIL:]))
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        return self._stripped(self._decoder.decode(self._join(token_ids)))
+
+    def finish(self) -> str:
+        return self._stripped(self._decoder.decode(b"", final=True))
+
+    def _join(self, token_ids: Sequence[int]) -> bytes:
+        skip, bytes_of = self._skip, self._bytes_of
+        return b"".join([bytes_of(i) for i in token_ids if i not in skip])
+
+    def _stripped(self, text: str) -> str:
+        if self._strip and text:
+            self._strip = False
+            return text[1:] if text[0] == " " else text
+        return text
+
+
+class WindowDetokenizer:
+    """For decoders that are not byte by byte: decodes a short window of tokens again and emits what it adds.
+
+    The window begins at the tokens emitted last, which give the new ones their context (spaces between words).
+    """
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], skip: frozenset[int], prompt_token_ids: Sequence[int] = ()
+    ) -> None:
+        self._decode = decode
+        self._skip = skip
+        self._window = [i for i in prompt_token_ids[-_PROMPT_TAIL:] if i not in skip]
+        self._context = len(self._window)  # tokens of the window that are emitted already
+        self._emitted = decode(self._window) if self._window else ""
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        return "".join([self._one(i) for i in token_ids if i not in self._skip])
+
+    def finish(self) -> str:
+        return self._advance(self._decode(self._window)) if len(self._window) > self._context else ""
+
+    def _one(self, token_id: int) -> str:
+        self._window.append(token_id)
+        text = self._decode(self._window)
+        incomplete = text.endswith(_REPLACEMENT) and len(self._window) - self._context < _MAX_HELD
+        if incomplete or len(text) <= len(self._emitted):
+            return ""
+        return self._advance(text)
+
+    def _advance(self, text: str) -> str:
+        new = text[len(self._emitted) :]
+        self._window = self._window[self._context :]
+        self._context = len(self._window)
+        self._emitted = self._decode(self._window)
+        return new

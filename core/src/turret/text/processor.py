@@ -1,0 +1,200 @@
+"""Everything about text that a front door needs for one model: tokenizer, chat template, context length.
+
+Owns: the rules that need all of these together (prompts that are too long, truncation, bad words). Knows nothing of
+engines or of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from turret.checkpoint import Checkpoint
+from turret.errors import RequestError
+from turret.sampling import SamplingParams
+from turret.text.chat import ChatOptions, ChatTemplate, read_template
+from turret.text.load import TokenizerOptions, load_tokenizer
+from turret.text.output import OutputText
+from turret.text.tokenizer import Tokenizer
+
+__all__ = ["ChatPrompt", "TextOptions", "TextProcessor"]
+
+_CHAT = ChatOptions()
+
+
+class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a front door may set: the tokenizer, a chat template (text or path) that replaces the model's, the context
+    length (None: the checkpoint's), and `skip_tokenizer` for token ids in, token ids out."""
+
+    tokenizer: TokenizerOptions = TokenizerOptions()
+    chat_template: str | None = None
+    max_model_len: int | None = None
+    skip_tokenizer: bool = False
+
+
+class ChatPrompt(msgspec.Struct, frozen=True):
+    """A rendered conversation and its token ids."""
+
+    text: str
+    token_ids: list[int]
+
+
+class TextProcessor:
+    """Prompts in, text out, for one model. Built once; serves any number of threads."""
+
+    def __init__(
+        self, tokenizer: Tokenizer | None, templates: Mapping[str, str], max_model_len: int | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
+        names = tokenizer.specials.names if tokenizer is not None else {}
+        self._special_names = dict(names)
+        self._templates = {name: ChatTemplate(source, names) for name, source in templates.items()}
+        self.max_model_len = max_model_len
+
+    @classmethod
+    def open(cls, checkpoint: Checkpoint, options: TextOptions = TextOptions()) -> TextProcessor:  # noqa: B008 - frozen
+        """The processor for a checkpoint. Raises LoadError or ConfigError."""
+        tokenizer = None if options.skip_tokenizer else load_tokenizer(checkpoint, options.tokenizer)
+        templates: Mapping[str, str] = checkpoint.chat_templates
+        if options.chat_template is not None:
+            given = options.chat_template
+            templates = {"default": templates[given] if given in templates else read_template(given)}
+        return cls(tokenizer, templates, options.max_model_len or checkpoint.max_context)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises RequestError when the server runs without one."""
+        if self._tokenizer is None:
+            raise RequestError("this server runs without a tokenizer (--skip-tokenizer-init): send token ids", "prompt")
+        return self._tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """False when token ids go in and out untouched."""
+        return self._tokenizer is not None
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template used when a request names none; None when the model has none."""
+        return self._templates.get("default")
+
+    def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = _CHAT, template: str | None = None
+    ) -> str:
+        """The prompt text of a conversation; `template` is a name the model knows or a template of the request's own.
+
+        Raises RequestError when there is no template, or it refuses these messages.
+        """
+        return self._pick(template, options).render(messages, options)
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = _CHAT, template: str | None = None,
+        *, add_special_tokens: bool = False, truncate_prompt_tokens: int | None = None,
+    ) -> ChatPrompt:  # fmt: skip
+        """A conversation rendered and tokenized. Templates write bos themselves, so no special tokens are added."""
+        text = self.render_chat(messages, options, template)
+        return ChatPrompt(text, self.encode_prompt(text, add_special_tokens, truncate_prompt_tokens, param="messages"))
+
+    def encode_prompt(
+        self, prompt: str | Sequence[int], add_special_tokens: bool = True, truncate_prompt_tokens: int | None = None,
+        *, param: str = "prompt",
+    ) -> list[int]:  # fmt: skip
+        """Token ids of a prompt (text, or ids, which are checked and copied).
+
+        `truncate_prompt_tokens` keeps the last k tokens; -1 means as many as the context holds with one token left to
+        generate. Raises RequestError for an empty prompt, ids outside the vocabulary, and a prompt too long.
+        """
+        if isinstance(prompt, str):
+            self._refuse_absurd(prompt, truncate_prompt_tokens, param)
+            ids = self.tokenizer.encode(prompt, add_special_tokens)
+        else:
+            ids = self._checked_ids(prompt, param)
+        ids = self._truncated(ids, truncate_prompt_tokens)
+        if not ids:
+            raise RequestError(f"{param} is empty: there is nothing to continue", param)
+        if self.max_model_len is not None and len(ids) >= self.max_model_len:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens, but the prompt has {len(ids)} "
+                "tokens and at least one must be generated. Shorten the prompt.",
+                param,
+            )
+        return ids
+
+    def output(self, sampling: SamplingParams, prompt_token_ids: Sequence[int] = ()) -> OutputText:
+        """The text of one sequence that continues `prompt_token_ids`."""
+        return OutputText(self._tokenizer, sampling, prompt_token_ids)
+
+    def bad_words_ids(self, words: Sequence[str] | None) -> list[list[int]]:
+        """Token sequences that spell the words inside a text, each without and with a space before it."""
+        found: list[list[int]] = []
+        for word in words or ():
+            bare = word.lstrip(" ")
+            for text in (bare, " " + bare) if bare else (word,):
+                ids = self._encode_inside(text)
+                if not ids:
+                    raise RequestError(f"bad_words: {word!r} is not spelled by any token", "bad_words")
+                if ids not in found:
+                    found.append(ids)
+        return found
+
+    def _encode_inside(self, text: str) -> list[int]:
+        """Ids of text that does not begin a document: SentencePiece puts a space before what does."""
+        head = self.tokenizer.encode("\n", add_special_tokens=False)
+        ids = self.tokenizer.encode("\n" + text, add_special_tokens=False)
+        if ids[: len(head)] == head:
+            return ids[len(head) :]
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def _pick(self, template: str | None, options: ChatOptions) -> ChatTemplate:
+        if template is not None and template not in self._templates:
+            return ChatTemplate(template, self._special_names)
+        name = template or ("tool_use" if options.tools and "tool_use" in self._templates else "default")
+        found = self._templates.get(name)
+        if found is None:
+            raise RequestError(
+                "this model has no chat template: use /v1/completions, or start the server with --chat-template",
+                "messages",
+            )
+        return found
+
+    def _checked_ids(self, prompt: Sequence[int], param: str) -> list[int]:
+        ids = list(prompt)
+        size = self._tokenizer.vocab_size if self._tokenizer is not None else None
+        for token_id in ids:
+            if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+                raise RequestError(f"{param} must hold token ids of at least 0, got {token_id!r}", param)
+            if size is not None and token_id >= size:
+                raise RequestError(f"{param} holds token id {token_id}, outside the vocabulary of {size} tokens", param)
+        return ids
+
+    def _truncated(self, ids: list[int], keep: int | None) -> list[int]:
+        if keep is None:
+            return ids
+        if keep < -1 or keep == 0:
+            raise RequestError(f"truncate_prompt_tokens must be -1 or at least 1, got {keep}", "truncate_prompt_tokens")
+        if self.max_model_len is not None and keep > self.max_model_len:
+            raise RequestError(
+                f"truncate_prompt_tokens is {keep}, more than the context length of {self.max_model_len} tokens",
+                "truncate_prompt_tokens",
+            )
+        if keep == -1:
+            keep = self.max_model_len - 1 if self.max_model_len is not None else len(ids)
+        return ids[-keep:] if keep else []
+
+    def _refuse_absurd(self, text: str, keep: int | None, param: str) -> None:
+        """Refuse, before tokenizing it, text that cannot fit whatever its tokens."""
+        if self.max_model_len is None or keep is not None:
+            return
+        limit = self.max_model_len * _MAX_CHARACTERS_PER_TOKEN
+        if len(text) > limit:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens, and the {param} has {len(text)} "
+                f"characters, more than so many tokens can hold ({limit}). Shorten the prompt.",
+                param,
+            )
+
+
+_MAX_CHARACTERS_PER_TOKEN = 512
+"""No known vocabulary has longer tokens (runs of spaces are the longest), even after composition of characters."""
