@@ -34,7 +34,8 @@ class Penalties:
         self._repetition = sampling.repetition_penalty
         self._presence = sampling.presence_penalty
         self._frequency = sampling.frequency_penalty
-        seen = np.unique(np.asarray(request.prompt_token_ids, dtype=np.int64)) if self._repetition != 1.0 else []
+        prompt = request.prompt_token_ids if self._repetition != 1.0 else []
+        seen = np.unique(np.asarray(prompt, dtype=np.int64))
         self._place = {int(token): place for place, token in enumerate(seen)}
         self._ids = np.zeros(max(64, 2 * len(self._place)), dtype=np.int64)
         self._ids[: len(self._place)] = seen
