@@ -1,0 +1,86 @@
+"""`TorchAttention`: the contract `attention` in plain torch.
+
+Owns: the page layout and the order of a layer's call. Knows no model.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from turret.contracts import AttentionBatch, AttentionCall, AttentionQuery, KVLayout, KVSpec, Verdict
+from turret_attention_torch.compute import Scoring, attend
+from turret_attention_torch.metadata import DecodeGroup, PrefillTile, StepMetadata, plan_step
+
+__all__ = ["TorchAttention"]
+
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class TorchAttention:
+    """Attention for any torch device. Pages are [block_size, Hkv, D + Dv], key and value of a token side by side."""
+
+    api = "1.0"
+    name = "torch"
+
+    def supports(self, query: AttentionQuery) -> Verdict:
+        """Everything of the variant `mha` in the three floating types."""
+        reasons = []
+        if query.variant != "mha":
+            reasons.append(f"variant {query.variant!r} is not mha")
+        for what, dtype in (("dtype", query.dtype), ("KV dtype", query.kv_dtype)):
+            if dtype not in DTYPES:
+                reasons.append(f"{what} {dtype} is none of {', '.join(DTYPES)}")
+        if query.num_heads % query.num_kv_heads:
+            reasons.append(f"{query.num_heads} heads do not divide among {query.num_kv_heads} KV heads")
+        return Verdict.no(*reasons) if reasons else Verdict.yes()
+
+    def kv_layout(self, spec: KVSpec) -> KVLayout:
+        shape = (spec.block_size, spec.num_kv_heads, spec.head_size + spec.value_head_size)
+        return KVLayout(shape, spec.dtype, math.prod(shape) * DTYPES[spec.dtype])
+
+    def build(self, batch: AttentionBatch) -> StepMetadata:
+        return plan_step(batch)
+
+    def run(self, call: AttentionCall) -> None:
+        metadata: StepMetadata = call.metadata
+        _write(call, metadata)
+        scoring = Scoring(call.scale, call.softcap, call.sinks, call.alibi_slopes)
+        for group in metadata.decodes:
+            _decode(call, group, scoring)
+        for tile in metadata.prefills:
+            _prefill(call, tile, scoring)
+
+
+def _write(call: AttentionCall, metadata: StepMetadata) -> None:
+    """New keys and values to their slots. A page that begins now is cleared first: what an earlier owner left there
+    could be no number at all, and zero times that is not zero."""
+    kv, size = call.kv, call.k.shape[-1]
+    if metadata.fresh_pages.numel():
+        kv.index_fill_(0, metadata.fresh_pages, 0)
+    tokens = kv.flatten(0, 1)
+    tokens[..., :size].index_copy_(0, metadata.slots, call.k.to(kv.dtype))
+    tokens[..., size:].index_copy_(0, metadata.slots, call.v.to(kv.dtype))
+
+
+def _gather(call: AttentionCall, pages: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys [b, L, Hkv, D] and values [b, L, Hkv, Dv] of pages [b, P], in the dtype of q."""
+    found = call.kv.index_select(0, pages.flatten()).to(call.q.dtype)
+    found = found.view(pages.shape[0], -1, *found.shape[2:])
+    size = call.k.shape[-1]
+    return found[..., :size], found[..., size:]
+
+
+def _decode(call: AttentionCall, group: DecodeGroup, scoring: Scoring) -> None:
+    k, v = _gather(call, group.pages)
+    q = call.q.index_select(0, group.rows)[:, None]
+    mixed = attend(q, k, v, group.visible[:, None], group.distance[:, None], scoring)
+    call.out.index_copy_(0, group.rows, mixed[:, 0])
+
+
+def _prefill(call: AttentionCall, tile: PrefillTile, scoring: Scoring) -> None:
+    k, v = _gather(call, tile.pages[None])
+    q = call.q[None, tile.start : tile.stop]
+    mixed = attend(q, k, v, tile.visible[None], tile.distance[None], scoring)
+    call.out[tile.start : tile.stop].copy_(mixed[0])
