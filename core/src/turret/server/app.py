@@ -1,0 +1,84 @@
+"""The application: routes, handlers and middleware put together.
+
+Owns: `create_app`. Knows nothing of sockets or processes; loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from turret.config import Config
+from turret.server.auth import ApiKeyGuard
+from turret.server.handlers import add_handlers
+from turret.server.openapi import add_openapi
+from turret.server.parts import ServerParts
+from turret.server.request_ids import RequestIdEcho
+from turret.server.routes.chat import chat_routes
+from turret.server.routes.completions import completions_routes
+from turret.server.routes.models import models_routes
+from turret.server.routes.operations import operations_routes
+from turret.server.routes.tokenize import tokenize_routes
+from turret.server.state import ServerState, build_state
+from turret.server.wire import (
+    ChatCompletion,
+    ChatRequest,
+    Completion,
+    CompletionRequest,
+    DetokenizeRequest,
+    ErrorBody,
+    TokenizeRequest,
+)
+
+__all__ = ["create_app", "state_of"]
+
+STRUCTS: list[type] = [
+    ChatRequest, ChatCompletion, CompletionRequest, Completion, TokenizeRequest, DetokenizeRequest,
+]  # fmt: skip
+
+
+def create_app(parts: ServerParts, config: Config) -> FastAPI:
+    """The app that serves `parts`; its state (metrics, lifecycle) is at `app.state.turret`."""
+    state = build_state(parts, config)
+    docs = not config.server.disable_fastapi_docs
+    app = FastAPI(
+        title="turret",
+        version=version("turret"),
+        description="OpenAI-compatible serving of large language models",
+        root_path=config.server.root_path or "",
+        openapi_url="/openapi.json" if docs else None,
+        docs_url="/docs" if docs else None,
+        redoc_url="/redoc" if docs else None,
+    )
+    app.state.turret = state
+    for router in (models_routes, completions_routes, chat_routes, tokenize_routes, operations_routes):
+        app.include_router(router(state))
+    add_handlers(app)
+    add_openapi(app, STRUCTS, ErrorBody)
+    add_middleware(app, config)
+    return app
+
+
+def state_of(app: FastAPI) -> ServerState:
+    """The state `create_app` made."""
+    state = app.state.turret
+    assert isinstance(state, ServerState)
+    return state
+
+
+def add_middleware(app: FastAPI, config: Config) -> None:
+    """Outermost last: CORS answers preflights before keys are asked for, and even a refusal echoes its request id."""
+    server = config.server
+    if server.api_key:
+        app.add_middleware(ApiKeyGuard, keys=server.api_key)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=server.allowed_origins,
+        allow_credentials=server.allow_credentials,
+        allow_methods=server.allowed_methods,
+        allow_headers=server.allowed_headers,
+    )
+    if server.enable_request_id_headers:
+        app.add_middleware(RequestIdEcho)

@@ -1,0 +1,62 @@
+"""Reading a request's JSON body into its wire model.
+
+Owns: the content-type check, decoding and the wording of shape errors. Knows nothing of what a body means. Bodies are
+decoded straight from bytes; the decoders are built once per model.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Generic, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from turret.server.faults import BodyError
+
+__all__ = ["BodyReader"]
+
+T = TypeVar("T")
+WHERE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+class BodyReader(Generic[T]):
+    """Reads bodies of one wire model."""
+
+    def __init__(self, model: type[T]) -> None:
+        self._decoder = msgspec.json.Decoder(model)
+
+    async def read(self, request: Request) -> T:
+        """The decoded body; raises `BodyError` for a wrong media type, broken JSON or a wrong shape."""
+        check_media_type(request.headers.get("content-type"))
+        try:
+            return self.decode(await request.body())
+        except ClientDisconnect as gone:
+            raise BodyError("the client went away before the body was complete") from gone
+
+    def decode(self, body: bytes) -> T:
+        """The model in `body`."""
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            raise shape_error(str(error)) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BodyError(f"the body is not valid JSON: {error}") from error
+
+
+def check_media_type(header: str | None) -> None:
+    """JSON routes take `application/json`, whatever its parameters."""
+    media = (header or "").split(";", 1)[0].strip().lower()
+    if media != "application/json":
+        raise BodyError(f"the body must be sent as Content-Type: application/json, not {media or 'without one'}")
+
+
+def shape_error(text: str) -> BodyError:
+    """A shape error with the dotted path of the field at fault."""
+    found = WHERE.match(text)
+    what, path = (found["what"], found["path"] or "") if found else (text, "")
+    if missing := re.search(r"required field `(\w+)`", what):
+        path = f"{path}.{missing[1]}"
+    param = re.sub(r"\[(\d+|\.\.\.)\]", r".\1", path).strip(".") or None
+    at = f" in {param}" if param else ""
+    return BodyError(f"{what}{at}", param)

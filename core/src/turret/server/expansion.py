@@ -1,0 +1,103 @@
+"""From one call (prompts x n) to the requests that the engine runs.
+
+Owns: engine request ids, seeds and the token ids of bad words. Knows nothing of HTTP; the offline door uses it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turret.errors import RequestError
+from turret.messages import Request
+from turret.sampling import SamplingParams
+from turret.server.parts import TextSide
+
+__all__ = ["Expander", "Generation", "derive_seed"]
+
+SEED_BITS = 63
+
+
+def derive_seed(seed: int, index: int) -> int:
+    """Seed of choice `index`; choice 0 keeps `seed`, so that n=1 and the first of n>1 agree."""
+    if index == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed}/{index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - SEED_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One call: prompts of token ids, each to be continued `params.n` times.
+
+    `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique.
+    """
+
+    request_id: str
+    prompts: tuple[list[int], ...]
+    params: SamplingParams
+    max_tokens: tuple[int, ...]
+    priority: int = 0
+    cache_salt: str | None = None
+    tenant: str = ""
+    arrival_time: float = 0.0
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Prompt tokens; a prompt counts once, whatever n."""
+        return sum(map(len, self.prompts))
+
+
+class Expander:
+    """Makes engine requests; gives each a unique id and, where the caller named no seed, one of its own."""
+
+    def __init__(self, server_seed: int, eos_token_ids: Sequence[int], text: TextSide | None) -> None:
+        self._server_seed = server_seed
+        self._eos = list(eos_token_ids)
+        self._text = text
+        self._counter = itertools.count()
+
+    def expand(self, job: Generation) -> list[Request]:
+        """Requests in choice order: prompt 0's n choices, then prompt 1's, and so on."""
+        serial = next(self._counter)
+        seed = job.params.seed
+        if seed is None:
+            seed = derive_seed(self._server_seed, serial + 1)
+        params = job.params.replace(n=1, seed=None) if job.params.n > 1 else job.params
+        bad_words = self.bad_words_ids(job.params.bad_words or [])
+        arrival = job.arrival_time or time.time()
+        return [
+            Request(
+                request_id=f"{job.request_id}/{serial}.{prompt_index * job.params.n + k}",
+                prompt_token_ids=prompt,
+                sampling=params,
+                max_tokens=limit,
+                seed=derive_seed(seed, k),
+                eos_token_ids=self._eos,
+                stop_token_ids=job.params.stop_token_ids or [],
+                bad_words_ids=bad_words,
+                arrival_time=arrival,
+                priority=job.priority,
+                cache_salt=job.cache_salt,
+                tenant=job.tenant,
+            )
+            for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
+            for k in range(job.params.n)
+        ]
+
+    def bad_words_ids(self, words: Sequence[str]) -> list[list[int]]:
+        """Token sequences of each word as written and with a leading space, as it reads inside a sentence."""
+        if words and self._text is None:
+            raise RequestError("bad_words need a tokenizer, and this model was started without one", "bad_words")
+        found: list[list[int]] = []
+        for word in words:
+            for form in (word, " " + word.lstrip()):
+                ids = self._text.encode(form, add_special_tokens=False) if self._text else []
+                if ids and ids not in found:
+                    found.append(ids)
+            if not found:
+                raise RequestError(f"bad_words: {word!r} has no tokens", "bad_words")
+        return found

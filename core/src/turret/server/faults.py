@@ -1,0 +1,86 @@
+"""From an exception to the error object and status that a client sees.
+
+Owns: the one mapping of exceptions to (status, error object). Knows nothing of FastAPI; `turret.server.handlers` plugs
+it in. Messages never carry memory addresses or paths of this machine's Python files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+
+from turret.errors import (
+    CapacityError,
+    EngineDeadError,
+    ModelNotFoundError,
+    NotSupportedError,
+    RequestError,
+    RequestFailedError,
+    TurretError,
+)
+from turret.server.wire import ErrorBody, ErrorInfo
+
+__all__ = ["BodyError", "Fault", "error_event", "fault_of"]
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+SOURCE_PATH = re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+\.py)")
+
+
+class BodyError(RequestError):
+    """A body that does not parse or does not have the documented shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An answer that says no."""
+
+    status: int
+    type: str
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The error object as JSON."""
+        return msgspec.json.encode(ErrorBody(ErrorInfo(self.message, self.type, self.param, self.status)))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers that belong to the answer."""
+        return {} if self.retry_after is None else {"retry-after": str(max(1, round(self.retry_after)))}
+
+
+def fault_of(error: BaseException) -> Fault:
+    """The fault that stands for an exception; anything not raised on purpose is a 500 without details."""
+    if not isinstance(error, TurretError):
+        return Fault(500, "InternalServerError", "the server met an error of its own; its log has the details")
+    param = error.param if isinstance(error, RequestError) else None
+    retry = error.retry_after if isinstance(error, CapacityError) else None
+    return Fault(error.status, _type_of(error), clean(str(error)), param, retry)
+
+
+def _type_of(error: TurretError) -> str:
+    names: list[tuple[type[TurretError], str]] = [
+        (BodyError, HTTPStatus.BAD_REQUEST.phrase),
+        (ModelNotFoundError, "NotFoundError"),
+        (CapacityError, "ServiceUnavailableError"),
+        (RequestError, "BadRequestError"),
+        (NotSupportedError, "NotImplementedError"),
+        (EngineDeadError, "InternalServerError"),
+        (RequestFailedError, "InternalServerError"),
+    ]
+    return next((name for kind, name in names if isinstance(error, kind)), "InternalServerError")
+
+
+def clean(message: str) -> str:
+    """A message without memory addresses and source paths."""
+    return SOURCE_PATH.sub(r"\1", ADDRESS.sub("", message))
+
+
+def error_event(error: BaseException) -> bytes:
+    """The server-sent event for an error after the stream began."""
+    return b"data: " + fault_of(error).body + b"\n\n"

@@ -1,0 +1,134 @@
+"""The core that every generating route shares: prompts in, a stream of deltas per choice out.
+
+Owns: submitting to the engine, following choices, aborting what nobody waits for, timing. Knows nothing of wire shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from turret.engine import event_error
+from turret.errors import CapacityError
+from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
+from turret.server.choices import Choice, ChoiceDelta
+from turret.server.expansion import Expander, Generation
+from turret.server.lifecycle import Lifecycle
+from turret.server.metrics import ServerMetrics
+from turret.server.parts import ServerParts
+from turret.server.timing import CallTimer
+
+__all__ = ["ChoiceResult", "GenerationRun", "Generator"]
+
+
+@dataclass(slots=True)
+class ChoiceResult:
+    """A whole choice, for answers that are not streamed."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    def add(self, delta: ChoiceDelta) -> None:
+        """Append what one delta brought."""
+        self.text += delta.text
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs or ()
+        self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
+        self.finish_reason = delta.finish_reason
+        self.stop_reason = delta.stop_reason
+
+
+class GenerationRun:
+    """One call on its way. Iterate `deltas` once, or `collect`."""
+
+    def __init__(self, job: Generation, requests: list[Request], generator: Generator) -> None:
+        self.job = job
+        self.choices = [generator.choice(i, r) for i, r in enumerate(requests)]
+        self._requests = requests
+        self._generator = generator
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far, over all choices."""
+        return sum(choice.num_tokens for choice in self.choices)
+
+    @property
+    def num_cached_tokens(self) -> int:
+        """Prompt tokens that the prefix cache held, for the first choice of each prompt."""
+        return sum(choice.num_cached_tokens for choice in self.choices[:: self.job.params.n])
+
+    async def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
+        """Deltas of all choices, mixed, until each has finished.
+
+        Closing it, or cancelling the task that iterates, aborts what still runs. Raises `RequestFailedError` when the
+        engine could not finish a choice and `CapacityError` when the server ended the call.
+        """
+        client, lifecycle = self._generator.parts.client, self._generator.lifecycle
+        by_id = {choice.request_id: choice for choice in self.choices}
+        timer = self._generator.timer(self.job)
+        with lifecycle.admit(lambda: client.abort(list(by_id))):
+            async with client.submit(self._requests) as source:
+                while by_id and (events := await source.batch()):
+                    for event in events:
+                        choice = by_id.get(event.request_id)
+                        if choice is None:
+                            continue  # of a step that was under way when a stop string ended the choice
+                        self._raise_failure(event)
+                        delta = choice.advance(event)
+                        timer.saw(choice, event)
+                        if choice.finished:
+                            del by_id[event.request_id]
+                            timer.finished(choice, delta.finish_reason)
+                        if choice.needs_abort:
+                            await client.abort([event.request_id])
+                        yield delta
+
+    async def collect(self) -> list[ChoiceResult]:
+        """All choices, whole, in order."""
+        results = [ChoiceResult(choice.index) for choice in self.choices]
+        async with aclosing(self.deltas()) as deltas:
+            async for delta in deltas:
+                results[delta.index].add(delta)
+        return results
+
+    def _raise_failure(self, event: TokenEvent) -> None:
+        if (error := event_error(event)) is not None:
+            self._generator.count_failure()
+            raise error
+        if event.finish_reason is FinishReason.ABORT and self._generator.lifecycle.expired:
+            raise CapacityError("the server is shutting down; this request was ended before it was complete")
+
+
+class Generator:
+    """Starts generations on one engine."""
+
+    def __init__(self, parts: ServerParts, lifecycle: Lifecycle, expander: Expander, metrics: ServerMetrics) -> None:
+        self.parts = parts
+        self.lifecycle = lifecycle
+        self._expander = expander
+        self._metrics = metrics
+
+    def start(self, job: Generation) -> GenerationRun:
+        """A run of `job`; nothing is submitted until it is iterated. Raises `CapacityError` while draining."""
+        self.lifecycle.check()
+        return GenerationRun(job, self._expander.expand(job), self)
+
+    def choice(self, index: int, request: Request) -> Choice:
+        """A fresh choice for one engine request."""
+        text = self.parts.text
+        output = None if text is None else text.open_output(request.sampling, request.prompt_token_ids)
+        return Choice(index, request.request_id, request.sampling, output)
+
+    def timer(self, job: Generation) -> CallTimer:
+        """Timing of one call, reported to the metrics."""
+        return CallTimer(job, self._metrics)
+
+    def count_failure(self) -> None:
+        """Count a choice that the engine could not finish."""
+        self._metrics.finished(FinishReason.ERROR.value)

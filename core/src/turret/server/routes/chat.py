@@ -1,0 +1,181 @@
+"""POST /v1/chat/completions.
+
+Owns: the shape of chat answers, whole and streamed. Knows nothing of completions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turret.errors import RequestError
+from turret.server.bodies import BodyReader
+from turret.server.choices import ChoiceDelta
+from turret.server.connection import EventStream, while_connected
+from turret.server.conversation import answer_role, check_tools, echoed_text, render
+from turret.server.generation import ChoiceResult, GenerationRun
+from turret.server.logprobs import LogprobWriter
+from turret.server.openapi import body_schema
+from turret.server.routes.operations import as_json
+from turret.server.sampling_fields import check_supported, sampling_params
+from turret.server.state import CallContext, ServerState
+from turret.server.streaming import ChunkWriter, StreamHead, usage_member
+from turret.server.usage import UsageCounter
+from turret.server.wire import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage, ChatRequest
+
+__all__ = ["chat_routes"]
+
+encode = msgspec.json.encode
+
+OPEN_END = b',"logprobs":null,"finish_reason":null'
+"""End of the choice of a chunk that carries text only: nearly all of them."""
+
+
+def chat_routes(state: ServerState) -> APIRouter:
+    """The router."""
+    router = APIRouter(tags=["chat"])
+    reader = BodyReader(ChatRequest)
+
+    async def chat_completions(request: Request) -> Response:
+        """Answer a conversation."""
+        body = await reader.read(request)
+        context = state.begin(request, body)
+        call = await start(state, context, body)
+        if body.stream:
+            return EventStream(call.events())
+        return await while_connected(request, call.answer())
+
+    router.add_api_route(
+        "/v1/chat/completions", chat_completions, methods=["POST"], response_class=Response,
+        openapi_extra=body_schema(ChatRequest, ChatCompletion),
+    )
+    return router
+
+
+async def start(state: ServerState, context: CallContext, body: ChatRequest) -> ChatCall:
+    """Check a body and make its call; nothing runs yet."""
+    check_supported(body)
+    check_tools(body)
+    if body.mm_processor_kwargs:
+        raise RequestError("mm_processor_kwargs: this model takes text only", "mm_processor_kwargs")
+    top = body.top_logprobs or 0
+    if top and not body.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
+    if top > state.config.model.max_logprobs >= 0 or top < -1:
+        raise RequestError(
+            f"top_logprobs must be between 0 and {state.config.model.max_logprobs} on this server, got {top}",
+            "top_logprobs",
+        )
+    params = sampling_params(
+        body,
+        state.parts.generation_defaults,
+        logprobs=top if body.logprobs else None,
+        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+    )
+    job = state.job(context, [await render(state, body)], params, body)
+    return ChatCall(state, body, state.generator.start(job))
+
+
+class ChatCall:
+    """One call: the run and how to write it down."""
+
+    def __init__(self, state: ServerState, body: ChatRequest, run: GenerationRun) -> None:
+        self._state = state
+        self._body = body
+        self._run = run
+        self._role = answer_role(state, body)
+        self._echo = echoed_text(body, self._role)
+        self._head = StreamHead(
+            f"chatcmpl-{run.job.request_id}", "chat.completion.chunk", int(time.time()), state.model_name
+        )
+        as_ids = body.return_tokens_as_token_ids
+        self._logprobs = LogprobWriter(
+            state.parts.text, state.config.server.return_tokens_as_token_ids if as_ids is None else as_ids
+        )
+        self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details)
+        self._wants_ids = bool(body.return_token_ids)
+
+    async def answer(self) -> Response:
+        """The whole answer."""
+        results = await self._run.collect()
+        head, wants_prompt = self._head, self._body.prompt_logprobs is not None
+        return as_json(
+            ChatCompletion(
+                id=head.id,
+                created=head.created,
+                model=head.model,
+                choices=[self._choice(result) for result in results],
+                usage=self._usage.now(),
+                prompt_logprobs=self._logprobs.prompt(results[0].prompt_logprobs or []) if wants_prompt else UNSET,
+                prompt_token_ids=self._run.job.prompts[0] if self._wants_ids else UNSET,
+            )
+        )
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The stream: per choice a role chunk, deltas and a finish chunk; then usage when asked for."""
+        options, server = self._body.stream_options, self._state.config.server
+        include = server.enable_force_include_usage or bool(options and options.include_usage)
+        continuous = bool(options and options.include_usage and options.continuous_usage_stats)
+        writer = ChunkWriter(self._head)
+        begun: set[int] = set()
+        async with aclosing(self._run.deltas()) as deltas:
+            async for delta in deltas:
+                extra = usage_member(self._usage.now()) if continuous else b""
+                if delta.index not in begun:
+                    begun.add(delta.index)
+                    yield self._opening(writer, delta.index, extra)
+                if (members := self._members(delta)) is not None:
+                    yield writer.choice(delta.index, members, extra)
+        if include:
+            yield writer.usage(self._usage.now())
+
+    def _opening(self, writer: ChunkWriter, index: int, extra: bytes) -> bytes:
+        """The role chunk, and the echoed text after it."""
+        if self._wants_ids:
+            extra = b',"prompt_token_ids":' + encode(self._run.job.prompts[0]) + extra
+        role = b'"delta":{"role":%b,"content":""}' % encode(self._role)
+        chunk = writer.choice(index, role + OPEN_END, extra)
+        if self._echo:
+            chunk += writer.choice(index, b'"delta":{"content":%b}' % encode(self._echo) + OPEN_END)
+        return chunk
+
+    def _members(self, delta: ChoiceDelta) -> bytes | None:
+        """JSON members of one chunk's choice; None when there is nothing to say yet."""
+        wants_logprobs = self._body.logprobs and delta.logprobs
+        if delta.finish_reason is None and not wants_logprobs and not self._wants_ids:
+            return b'"delta":{"content":%b}' % encode(delta.text) + OPEN_END if delta.text else None
+        logprobs = encode(self._written(delta)) if wants_logprobs else b"null"
+        members = b'"delta":{"content":%b},"logprobs":%b,"finish_reason":%b' % (
+            encode(delta.text), logprobs, encode(delta.finish_reason),
+        )  # fmt: skip
+        if delta.finish_reason is not None:
+            members += b',"stop_reason":' + encode(delta.stop_reason)
+        if self._wants_ids:
+            members += b',"token_ids":' + encode(delta.token_ids)
+        return members
+
+    def _choice(self, result: ChoiceResult) -> ChatChoice:
+        logprobs = None
+        if self._body.logprobs:
+            logprobs = self._written(ChoiceDelta(result.index, "", result.token_ids, result.logprobs))
+        return ChatChoice(
+            index=result.index,
+            message=ChatMessage(role=self._role, content=self._echo + result.text),
+            logprobs=logprobs,
+            finish_reason=result.finish_reason,
+            stop_reason=result.stop_reason,
+            token_ids=result.token_ids if self._wants_ids else UNSET,
+        )
+
+    def _written(self, delta: ChoiceDelta) -> ChatLogprobs:
+        top = self._body.top_logprobs or 0
+        return ChatLogprobs(
+            self._logprobs.chat(delta.logprobs or [], self._state.parts.vocab_size if top == -1 else top)
+        )

@@ -1,0 +1,86 @@
+"""From the sampling fields of a body to `SamplingParams`.
+
+Owns: the precedence request > generation config > built-in default, and refusals of fields that this server knows but
+does not offer. Knows nothing of prompts or lengths (`turret.server.lengths`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turret.errors import RequestError
+from turret.sampling import SamplingParams
+from turret.server.wire import SamplingFields
+
+__all__ = ["check_supported", "sampling_params"]
+
+DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Fields that a model's generation config may set."""
+
+COPIED = (
+    "n",
+    "frequency_penalty",
+    "presence_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "min_tokens",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "prompt_logprobs",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+)
+"""Fields taken from the body when present."""
+
+REFUSED = {
+    "structured_outputs": "structured outputs are not available in this version; leave the field out",
+    "use_beam_search": "beam search is not available in this version; use n with a temperature above 0",
+    "kv_transfer_params": "this server has no KV connector",
+    "logprob_token_ids": "choosing logprob tokens is not available in this version; use logprobs",
+    "thinking_token_budget": "a budget for reasoning is not available in this version; use max_tokens",
+    "repetition_detection": "repetition detection is not available in this version; use repetition_penalty",
+}
+"""Fields that are known and refused: nothing a client asks for is quietly left out."""
+
+
+def sampling_params(
+    fields: SamplingFields, defaults: Mapping[str, Any], *, logprobs: int | None, max_tokens: int | None
+) -> SamplingParams:
+    """The parameters a body asks for; raises `RequestError` naming the field when one is out of range.
+
+    `defaults` come from the generation config; `logprobs` and `max_tokens` are what the route made of its own fields.
+    """
+    chosen: dict[str, Any] = {name: defaults[name] for name in DEFAULTED if defaults.get(name) is not None}
+    for name in (*DEFAULTED, *COPIED):
+        value = getattr(fields, name)
+        if value is not None:
+            chosen[name] = value
+    return SamplingParams(logprobs=logprobs, max_tokens=max_tokens, **chosen)
+
+
+def check_supported(fields: SamplingFields) -> None:
+    """Refuse what this server cannot do, and combinations that contradict themselves."""
+    for name, sentence in REFUSED.items():
+        if getattr(fields, name):
+            raise RequestError(f"{name}: {sentence}", name)
+    form = (fields.response_format or {}).get("type", "text")
+    if form != "text":
+        raise RequestError(
+            f"response_format of type {form!r} is not available in this version; only 'text' is", "response_format"
+        )
+    if fields.stream_options is not None and not fields.stream:
+        raise RequestError("stream_options can only be set when stream is true", "stream_options")
+    if fields.stream and fields.prompt_logprobs is not None and fields.prompt_logprobs != 0:
+        raise RequestError("prompt_logprobs cannot be streamed; set stream to false", "prompt_logprobs")
+    if fields.cache_salt is not None and not fields.cache_salt:
+        raise RequestError("cache_salt must not be an empty string", "cache_salt")
+    if fields.truncate_prompt_tokens is not None and fields.truncate_prompt_tokens < -1:
+        raise RequestError(
+            f"truncate_prompt_tokens must be -1 (the model's limit) or more, got {fields.truncate_prompt_tokens}",
+            "truncate_prompt_tokens",
+        )

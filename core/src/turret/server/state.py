@@ -1,0 +1,127 @@
+"""What the routes of one server share.
+
+Owns: the bundle and the checks that every generating route makes. Knows nothing of any single API's shapes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from turret.config import Config
+from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
+from turret.sampling import SamplingParams
+from turret.server.expansion import Expander, Generation
+from turret.server.generation import Generator
+from turret.server.lengths import Limits, truncate
+from turret.server.lifecycle import Lifecycle
+from turret.server.metrics import ServerMetrics
+from turret.server.parts import ServerParts, TextSide
+from turret.server.wire import SamplingFields
+
+__all__ = ["CallContext", "ServerState", "build_state"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Who calls: the request id to answer with and the tenant to account to."""
+
+    request_id: str
+    tenant: str
+    arrival_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One running server."""
+
+    parts: ServerParts
+    config: Config
+    lifecycle: Lifecycle
+    metrics: ServerMetrics
+    generator: Generator
+    limits: Limits
+
+    @property
+    def model_name(self) -> str:
+        """The name that answers carry: the first served name, whatever alias the client used."""
+        return self.parts.model_names[0]
+
+    @property
+    def text(self) -> TextSide:
+        """The text side; raises `RequestError` when the server was started without a tokenizer."""
+        if self.parts.text is None:
+            raise RequestError("this server was started with --skip-tokenizer-init: send token ids instead of text")
+        return self.parts.text
+
+    def begin(self, request: Request, body: SamplingFields) -> CallContext:
+        """Checks that need no prompt: the engine lives, the server takes work, the model exists."""
+        if (reason := self.parts.client.dead_reason) is not None:
+            raise EngineDeadError(reason)
+        self.lifecycle.check()
+        self.check_model(body.model)
+        if body.priority and self.config.scheduler.scheduling_policy == "fcfs":
+            raise RequestError(
+                f"priority is {body.priority}, but this server runs first come, first served; "
+                "start it with --scheduling-policy priority",
+                "priority",
+            )
+        request_id = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
+        return CallContext(request_id, tenant_of(request.headers.get("authorization")), time.time())
+
+    def check_model(self, name: str | None) -> None:
+        """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
+        if name and name not in self.parts.model_names:
+            raise ModelNotFoundError(
+                f"the model {name!r} does not exist here; this server serves {', '.join(self.parts.model_names)}",
+                "model",
+            )
+
+    def job(
+        self, call: CallContext, prompts: list[list[int]], params: SamplingParams, fields: SamplingFields
+    ) -> Generation:
+        """A checked generation: parameters against the model, each prompt against the context."""
+        params.check_against_model(self.parts.vocab_size, self.config.model.max_logprobs)
+        cut = [truncate(p, fields.truncate_prompt_tokens, self.parts.max_model_len) for p in prompts]
+        field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
+        limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in cut)
+        return Generation(
+            request_id=call.request_id,
+            prompts=tuple(cut),
+            params=params,
+            max_tokens=limits,
+            priority=fields.priority or 0,
+            cache_salt=fields.cache_salt,
+            tenant=call.tenant,
+            arrival_time=call.arrival_time,
+        )
+
+    def check_token_ids(self, token_ids: list[int], field: str) -> None:
+        """Raise `RequestError` for ids outside the vocabulary."""
+        bad = [i for i in token_ids if not 0 <= i < self.parts.vocab_size]
+        if bad:
+            raise RequestError(
+                f"{field} contains token ids outside the vocabulary of {self.parts.vocab_size} tokens: {bad[:10]}",
+                field,
+            )
+
+
+def tenant_of(authorization: str | None) -> str:
+    """A name for whoever holds this key that does not reveal the key; empty without one."""
+    return hashlib.sha256(authorization.encode()).hexdigest()[:16] if authorization else ""
+
+
+def build_state(parts: ServerParts, config: Config) -> ServerState:
+    """Wire the shared pieces of a server."""
+    lifecycle = Lifecycle()
+    stats = None if config.observability.disable_log_stats else lambda: parts.client.stats
+    metrics = ServerMetrics(parts.model_names[0], parts.max_model_len, stats)
+    expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
+    return ServerState(
+        parts, config, lifecycle, metrics, Generator(parts, lifecycle, expander, metrics),
+        Limits.of(parts, config.model),
+    )

@@ -1,0 +1,75 @@
+"""When things happened in one call, told to the metrics.
+
+Owns: clocks of one call and its choices. Knows nothing of the engine; it sees the events go by.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from turret.messages import TokenEvent
+from turret.server.choices import Choice
+from turret.server.expansion import Generation
+from turret.server.metrics import ServerMetrics
+
+__all__ = ["CallTimer"]
+
+
+@dataclass(slots=True)
+class ChoiceClock:
+    """Times of one choice, in seconds of `time.time()`; 0 = not yet."""
+
+    scheduled: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
+
+
+class CallTimer:
+    """Watches one call."""
+
+    def __init__(self, job: Generation, metrics: ServerMetrics) -> None:
+        self._metrics = metrics
+        self._job = job
+        self._arrival = job.arrival_time or time.time()
+        self._clocks: dict[int, ChoiceClock] = {}
+        self._finished: list[int] = []
+        metrics.params_n.observe(job.params.n)
+        for limit in job.max_tokens:
+            metrics.params_max_tokens.observe(limit)
+
+    def saw(self, choice: Choice, event: TokenEvent) -> None:
+        """An event went by."""
+        clock = self._clocks.setdefault(choice.index, ChoiceClock())
+        if event.first_scheduled is not None and not clock.scheduled:
+            clock.scheduled = event.first_scheduled
+        if not event.token_ids:
+            return
+        now = time.time()
+        if not clock.first:
+            clock.first = now
+            self._metrics.first_token.observe(now - self._arrival)
+        else:
+            gap = (now - clock.last) / len(event.token_ids)
+            for _ in event.token_ids:
+                self._metrics.inter_token.observe(gap)
+        clock.last = now
+
+    def finished(self, choice: Choice, reason: str | None) -> None:
+        """A choice ended."""
+        metrics, now, clock = self._metrics, time.time(), self._clocks[choice.index]
+        metrics.finished(reason or "abort")
+        metrics.prompt_tokens.observe(len(self._job.prompts[choice.index // self._job.params.n]))
+        metrics.generation_tokens.observe(choice.num_tokens)
+        metrics.latency.observe(now - self._arrival)
+        scheduled = clock.scheduled or self._arrival
+        metrics.queue_time.observe(max(0.0, scheduled - self._arrival))
+        metrics.inference_time.observe(max(0.0, now - scheduled))
+        if clock.first:
+            metrics.prefill_time.observe(max(0.0, clock.first - scheduled))
+            metrics.decode_time.observe(now - clock.first)
+            if choice.num_tokens > 1:
+                metrics.per_token.observe((clock.last - clock.first) / (choice.num_tokens - 1))
+        self._finished.append(choice.num_tokens)
+        if len(self._finished) == len(self._job.prompts) * self._job.params.n:
+            metrics.max_generation_tokens.observe(max(self._finished))

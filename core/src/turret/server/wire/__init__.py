@@ -1,0 +1,57 @@
+"""Wire models: the JSON shapes of requests and answers, as msgspec structs.
+
+Owns: field names, types and defaults. Knows nothing of how a request is carried out. Unknown fields are ignored, as
+OpenAI clients expect; a field that is null means the same as one that is absent.
+"""
+
+from turret.server.wire.answers import (
+    ChatChoice,
+    ChatCompletion,
+    ChatLogprobs,
+    ChatMessage,
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionTokensDetails,
+    ErrorBody,
+    ErrorInfo,
+    ModelCard,
+    ModelList,
+    PromptTokensDetails,
+    TokenChance,
+    TokenLogprob,
+    Usage,
+)
+from turret.server.wire.requests import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    SamplingFields,
+    StreamOptions,
+    TokenizeRequest,
+)
+
+__all__ = [
+    "ChatChoice",
+    "ChatCompletion",
+    "ChatLogprobs",
+    "ChatMessage",
+    "ChatRequest",
+    "Completion",
+    "CompletionChoice",
+    "CompletionLogprobs",
+    "CompletionRequest",
+    "CompletionTokensDetails",
+    "DetokenizeRequest",
+    "ErrorBody",
+    "ErrorInfo",
+    "ModelCard",
+    "ModelList",
+    "PromptTokensDetails",
+    "SamplingFields",
+    "StreamOptions",
+    "TokenChance",
+    "TokenLogprob",
+    "TokenizeRequest",
+    "Usage",
+]
