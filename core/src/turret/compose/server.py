@@ -1,0 +1,95 @@
+"""What the HTTP front needs: the checkpoint's text side and a client of the engine.
+
+Owns: the order in which a server starts. Loads neither torch nor transformers: the engine's process does, meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turret.checkpoint import Checkpoint, read_json, resolve
+from turret.compose.hosts import plugin_host
+from turret.compose.limits import context_length
+from turret.compose.spec import EngineSpec
+from turret.compose.text import ServedText, open_text, resolve_options
+from turret.config import Config
+from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
+from turret.engine.ports import Link
+from turret.errors import ConfigError
+from turret.server.parts import ServerParts
+
+__all__ = ["PendingServer", "begin_server", "generation_defaults"]
+
+_FACTORY = "turret.compose.engine:build_engine"
+_TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
+"""The values of a generation config that become defaults of requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingServer:
+    """A server whose engine is loading. `link` joins them; `finish` waits in the event loop that will serve."""
+
+    config: Config
+    checkpoint: Checkpoint
+    text: ServedText | None
+    max_model_len: int
+    link: Link
+
+    async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
+        """Wait for the engine; raises what stopped it."""
+        client = EngineClient(self.link)
+        ready = await client.start(progress)
+        return ServerParts(
+            text=self.text,
+            client=client,
+            model_names=tuple(self.config.model.served_model_name or [self.checkpoint.name]),
+            model_root=self.checkpoint.reference,
+            max_model_len=self.max_model_len,
+            vocab_size=ready.vocab_size,
+            eos_token_ids=self.checkpoint.eos_token_ids,
+            generation_defaults=generation_defaults(self.config, self.checkpoint),
+            kv_capacity=(ready.num_blocks - 1) * ready.block_size,
+        )
+
+
+def begin_server(config: Config, user_set: tuple[str, ...]) -> PendingServer:
+    """Find the model, launch its engine, and open the text side while the engine loads."""
+    checkpoint = resolve(config.model.model, resolve_options(config))
+    max_model_len = context_length(config.model, checkpoint)
+    # Unknown names in the plugin options fail here, at once, rather than in the engine's process.
+    plugin_host(config.plugins, frozenset({"front"}))
+    spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
+    link = _link(config, spec)
+    text = None
+    if not config.model.skip_tokenizer_init:
+        text = ServedText(open_text(config, checkpoint, max_model_len), config.server.chat_template_content_format)
+    return PendingServer(config, checkpoint, text, max_model_len, link)
+
+
+def generation_defaults(config: Config, checkpoint: Checkpoint) -> Mapping[str, Any]:
+    """Sampling values that hold where a request names none."""
+    source = config.model.generation_config
+    stored: Mapping[str, Any] = {}
+    if source == "auto":
+        stored = checkpoint.generation_config
+    elif source not in ("none", "vllm"):
+        path = Path(source).expanduser() / "generation_config.json"
+        if not path.is_file():
+            raise ConfigError(f"--generation-config {source}: there is no {path}", "generation-config")
+        stored = read_json(path)
+    merged = {**stored, **config.model.override_generation_config}
+    return {name: merged[name] for name in _TAKEN if merged.get(name) is not None}
+
+
+def _link(config: Config, spec: str) -> Link:
+    if config.parallel.disable_frontend_multiprocessing:
+        # The engine shares this process, torch included: imported only where the user asked for that.
+        from turret.compose.engine import build_engine
+
+        return ThreadLink(build_engine, spec)
+    process = EngineProcess(_FACTORY, spec)
+    process.launch()
+    return ProcessLink(process)
