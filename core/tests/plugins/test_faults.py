@@ -193,7 +193,8 @@ def test_absent_hardware_is_passed_over(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"), [("raise OSError('driver 470 too old')", "driver 470"), ("import time; time.sleep(60)", "no answer")]
+    ("body", "told"),
+    [("raise OSError('driver 470 too old')", "driver 470"), ("import time; time.sleep(60)", "no answer")],
 )
 def test_failing_probe_is_fatal(site: Site, body: str, told: str) -> None:
     host = platform(site, body)

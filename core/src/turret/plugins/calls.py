@@ -76,7 +76,8 @@ def _opening(candidate: Candidate, stage: str, method: Callable[..., Any]) -> Ca
     """A method whose result is called in turn (a parser's session): the result is guarded too."""
 
     def opened(*args: Any, **kwargs: Any) -> Any:
-        return Guarded(guarded_call(candidate, stage, method, *args, **kwargs), candidate, f"{stage}().")
+        result = guarded_call(candidate, stage, method, *args, **kwargs)
+        return None if result is None else Guarded(result, candidate, f"{stage}().")
 
     return opened
 

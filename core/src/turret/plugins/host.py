@@ -26,7 +26,7 @@ from turret.plugins.plan import Plan
 from turret.plugins.policy import Policy
 from turret.plugins.registry import Registry
 from turret.plugins.requirements import hardware_shown
-from turret.plugins.selection import Judged, Request, Selection, Surroundings, choose
+from turret.plugins.selection import Judged, Request, Selection, Surroundings, choose, judge
 from turret.plugins.verdict import Verdict
 from turret.plugins.versions import ApiTable
 
@@ -137,6 +137,11 @@ class PluginHost:
         """The selection without its consequences: raises nothing, selects nothing. Without `ask`, imports nothing."""
         around = Surroundings(self.settings.api, self._hardware, self._ask if ask else None)
         return choose(request, self.registry.of_kind(request.kind), self.policy, around)
+
+    def survey(self) -> tuple[Judged, ...]:
+        """Every candidate with its verdict by metadata, manifest and policy alone. Imports nothing."""
+        around = Surroundings(self.settings.api, self._hardware)
+        return tuple(judge(item, Request(item.kind), self.policy, around) for item in self.registry.candidates)
 
     def planned(self, kind: str) -> tuple[Candidate, ...]:
         """The candidates of a kind: in a host made from a plan, exactly those the parent chose."""

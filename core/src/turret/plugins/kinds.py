@@ -52,7 +52,7 @@ def _roles(*names: str) -> frozenset[str]:
 
 
 KINDS: Mapping[str, Kind] = _table(
-    Kind("platform", "turret.platforms", "1.0", _roles(WORKER), asks="probe"),
+    Kind("platform", "turret.platforms", "1.0", _roles(WORKER), asks="probe", opens=_roles("ops")),
     Kind("attention", "turret.attention", "1.0", _roles(WORKER)),
     Kind("quant", "turret.quant", "1.0", _roles(WORKER), keyed=True),
     Kind("model", "turret.models", "1.0", _roles(WORKER), keyed=True),

@@ -21,7 +21,7 @@ from turret.plugins.requirements import judge_requirements
 from turret.plugins.verdict import Verdict
 from turret.plugins.versions import ApiTable
 
-__all__ = ["Ask", "Judged", "Request", "Selection", "Surroundings", "Tier", "choose"]
+__all__ = ["Ask", "Judged", "Request", "Selection", "Surroundings", "Tier", "choose", "judge"]
 
 STANDINGS = ("specialised", "generic", "reference")
 
@@ -118,7 +118,7 @@ class Selection:
 def choose(request: Request, candidates: Sequence[Candidate], policy: Policy, around: Surroundings) -> Selection:
     """Judge all candidates of a kind, then ask the survivors in order of rank until one agrees."""
     relevant = [item for item in candidates if _relevant(item, request)]
-    judged = {item.id: _judge_statically(item, request, policy, around) for item in relevant}
+    judged = {item.id: judge(item, request, policy, around) for item in relevant}
     alive = [item for item in relevant if judged[item.id].verdict.ok]
     conflict = _conflict(alive, request)
     if conflict:
@@ -148,22 +148,29 @@ def _wanted(item: Candidate, request: Request) -> bool:
     return request.explicit is None or matches(item, request.explicit)
 
 
-def _judge_statically(item: Candidate, request: Request, policy: Policy, around: Surroundings) -> Judged:
+def judge(item: Candidate, request: Request, policy: Policy, around: Surroundings) -> Judged:
     """All tiers that need no code, in order; the first refusal stands."""
     if policy.denied(item):
         return _refused(item, State.BLOCKED, Tier.DENY, "denied by --plugins-deny", "remove it from --plugins-deny")
     if not policy.allowed(item):
         return _refused(item, State.BLOCKED, Tier.ALLOW, "not in --plugins-allow", "add it to --plugins-allow")
-    named = request.explicit is not None and matches(item, request.explicit)
-    if kind_named(item.kind).opt_in and not named and not policy.enabled(item):
-        remedy = f"name {item.name} in the option that uses it"
-        return _refused(item, State.BLOCKED, Tier.ALLOW, f"{item.kind} plugins are off until named", remedy)
+    off = _off_until_named(item)
+    if off and not (request.explicit is not None and matches(item, request.explicit)) and not policy.enabled(item):
+        return _refused(item, State.BLOCKED, Tier.ALLOW, off, f"name {item.name} in the option that chooses it")
     pin = policy.pinned(item)
     if pin is not None and pin != item.distribution:
         return _refused(item, State.BLOCKED, Tier.PIN, f"{item.label} is pinned to {pin}", "change --plugin-pin")
     if item.fault is not None:
         return Judged(item, State.BROKEN, Tier.METADATA, Verdict.no(item.fault.reason), item.fault.remedy, item.fault)
     return _judge_manifest(item, request, around)
+
+
+def _off_until_named(item: Candidate) -> str:
+    """Why a candidate takes no part unless the user names it; empty when it does."""
+    if kind_named(item.kind).opt_in:
+        return f"{item.kind} plugins are off until named"
+    experimental = item.provided is not None and item.provided.status == "experimental"
+    return "experimental plugins are off until named" if experimental else ""
 
 
 def _judge_manifest(item: Candidate, request: Request, around: Surroundings) -> Judged:
