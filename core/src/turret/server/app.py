@@ -57,7 +57,7 @@ def create_app(parts: ServerParts, config: Config) -> FastAPI:
         app.include_router(router(state))
     add_handlers(app)
     add_openapi(app, STRUCTS, ErrorBody)
-    add_middleware(app, config)
+    _add_middleware(app, config)
     return app
 
 
@@ -68,7 +68,7 @@ def state_of(app: FastAPI) -> ServerState:
     return state
 
 
-def add_middleware(app: FastAPI, config: Config) -> None:
+def _add_middleware(app: FastAPI, config: Config) -> None:
     """Outermost last: CORS answers preflights before keys are asked for, and even a refusal echoes its request id."""
     server = config.server
     if server.api_key:

@@ -26,7 +26,7 @@ class ApiKeyGuard:
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
-        self._digests = [digest(key) for key in keys]
+        self._digests = [_digest(key) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what may pass."""
@@ -48,11 +48,11 @@ class ApiKeyGuard:
         scheme, _, token = (Headers(scope=scope).get("authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
             return False
-        given = digest(token.strip())
+        given = _digest(token.strip())
         # Every key is compared, in constant time, so that timing tells nothing about them.
         return any([hmac.compare_digest(given, known) for known in self._digests])
 
 
-def digest(key: str) -> bytes:
+def _digest(key: str) -> bytes:
     """A fixed-length stand-in for a key, so that comparing does not depend on its length."""
     return hashlib.sha256(key.encode()).digest()

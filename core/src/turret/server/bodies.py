@@ -28,7 +28,7 @@ class BodyReader(Generic[T]):
 
     async def read(self, request: Request) -> T:
         """The decoded body; raises `BodyError` for a wrong media type, broken JSON or a wrong shape."""
-        check_media_type(request.headers.get("content-type"))
+        _check_media_type(request.headers.get("content-type"))
         try:
             return self.decode(await request.body())
         except ClientDisconnect as gone:
@@ -39,19 +39,19 @@ class BodyReader(Generic[T]):
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise shape_error(str(error)) from error
+            raise _shape_error(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BodyError(f"the body is not valid JSON: {error}") from error
 
 
-def check_media_type(header: str | None) -> None:
+def _check_media_type(header: str | None) -> None:
     """JSON routes take `application/json`, whatever its parameters."""
     media = (header or "").split(";", 1)[0].strip().lower()
     if media != "application/json":
         raise BodyError(f"the body must be sent as Content-Type: application/json, not {media or 'without one'}")
 
 
-def shape_error(text: str) -> BodyError:
+def _shape_error(text: str) -> BodyError:
     """A shape error with the dotted path of the field at fault."""
     found = WHERE.match(text)
     what, path = (found["what"], found["path"] or "") if found else (text, "")

@@ -63,12 +63,12 @@ class EventStream(Response):
                 async for event in events:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
         except Exception as error:
-            log_unexpected(error)
+            _log_unexpected(error)
             await send({"type": "http.response.body", "body": error_event(error), "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
 
-def log_unexpected(error: Exception) -> None:
+def _log_unexpected(error: Exception) -> None:
     """Keep the traceback of an error that nobody raised on purpose."""
     if not isinstance(error, TurretError):
         log.error("a request failed unexpectedly", exc_info=error)

@@ -1,6 +1,6 @@
 """From one call (prompts x n) to the requests that the engine runs.
 
-Owns: engine request ids, seeds and the token ids of bad words. Knows nothing of HTTP; the offline door uses it too.
+Owns: engine request ids and seeds. Knows nothing of HTTP; the offline door uses it too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turret.errors import RequestError
 from turret.messages import Request
 from turret.sampling import SamplingParams
-from turret.server.parts import TextSide
+from turret.text import TextProcessor
 
 __all__ = ["Expander", "Generation", "derive_seed"]
 
@@ -54,7 +53,7 @@ class Generation:
 class Expander:
     """Makes engine requests; gives each a unique id and, where the caller named no seed, one of its own."""
 
-    def __init__(self, server_seed: int, eos_token_ids: Sequence[int], text: TextSide | None) -> None:
+    def __init__(self, server_seed: int, eos_token_ids: Sequence[int], text: TextProcessor) -> None:
         self._server_seed = server_seed
         self._eos = list(eos_token_ids)
         self._text = text
@@ -67,7 +66,7 @@ class Expander:
         if seed is None:
             seed = derive_seed(self._server_seed, serial + 1)
         params = job.params.replace(n=1, seed=None) if job.params.n > 1 else job.params
-        bad_words = self.bad_words_ids(job.params.bad_words or [])
+        bad_words = self._text.bad_words_ids(job.params.bad_words)
         arrival = job.arrival_time or time.time()
         return [
             Request(
@@ -87,17 +86,3 @@ class Expander:
             for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
             for k in range(job.params.n)
         ]
-
-    def bad_words_ids(self, words: Sequence[str]) -> list[list[int]]:
-        """Token sequences of each word as written and with a leading space, as it reads inside a sentence."""
-        if words and self._text is None:
-            raise RequestError("bad_words need a tokenizer, and this model was started without one", "bad_words")
-        found: list[list[int]] = []
-        for word in words:
-            for form in (word, " " + word.lstrip()):
-                ids = self._text.encode(form, add_special_tokens=False) if self._text else []
-                if ids and ids not in found:
-                    found.append(ids)
-            if not found:
-                raise RequestError(f"bad_words: {word!r} has no tokens", "bad_words")
-        return found

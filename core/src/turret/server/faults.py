@@ -60,7 +60,7 @@ def fault_of(error: BaseException) -> Fault:
         return Fault(500, "InternalServerError", "the server met an error of its own; its log has the details")
     param = error.param if isinstance(error, RequestError) else None
     retry = error.retry_after if isinstance(error, CapacityError) else None
-    return Fault(error.status, _type_of(error), clean(str(error)), param, retry)
+    return Fault(error.status, _type_of(error), _clean(str(error)), param, retry)
 
 
 def _type_of(error: TurretError) -> str:
@@ -76,7 +76,7 @@ def _type_of(error: TurretError) -> str:
     return next((name for kind, name in names if isinstance(error, kind)), "InternalServerError")
 
 
-def clean(message: str) -> str:
+def _clean(message: str) -> str:
     """A message without memory addresses and source paths."""
     return SOURCE_PATH.sub(r"\1", ADDRESS.sub("", message))
 

@@ -121,9 +121,8 @@ class Generator:
 
     def choice(self, index: int, request: Request) -> Choice:
         """A fresh choice for one engine request."""
-        text = self.parts.text
-        output = None if text is None else text.open_output(request.sampling, request.prompt_token_ids)
-        return Choice(index, request.request_id, request.sampling, output)
+        output = self.parts.text.output(request.sampling, request.prompt_token_ids)
+        return Choice(index, request.request_id, output)
 
     def timer(self, job: Generation) -> CallTimer:
         """Timing of one call, reported to the metrics."""

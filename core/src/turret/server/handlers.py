@@ -29,42 +29,42 @@ CLIENT_CLOSED_REQUEST = 499
 
 def add_handlers(app: FastAPI) -> None:
     """Register the handlers."""
-    app.add_exception_handler(TurretError, on_error)
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(RequestValidationError, on_validation)
-    app.add_exception_handler(ClientGone, on_client_gone)
-    app.add_exception_handler(Exception, on_error)
+    app.add_exception_handler(TurretError, _on_error)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(ClientGone, _on_client_gone)
+    app.add_exception_handler(Exception, _on_error)
 
 
-async def on_error(request: Request, error: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
     """Errors raised on purpose tell their story; others are logged and stay private."""
     if not isinstance(error, TurretError):
         log.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
-    return answer(fault_of(error))
+    return _answer(fault_of(error))
 
 
-async def on_http(_: Request, error: Exception) -> Response:
+async def _on_http(_: Request, error: Exception) -> Response:
     """Unknown routes and wrong methods."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
-    response = answer(Fault(error.status_code, phrase, str(error.detail)))
+    response = _answer(Fault(error.status_code, phrase, str(error.detail)))
     response.headers.update(error.headers or {})
     return response
 
 
-async def on_validation(_: Request, error: Exception) -> Response:
+async def _on_validation(_: Request, error: Exception) -> Response:
     """Query parameters that FastAPI checks itself."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     param = ".".join(str(part) for part in first["loc"][1:]) or None
-    return answer(Fault(400, HTTPStatus.BAD_REQUEST.phrase, f"{first['msg']} in {param}", param))
+    return _answer(Fault(400, HTTPStatus.BAD_REQUEST.phrase, f"{first['msg']} in {param}", param))
 
 
-async def on_client_gone(_: Request, __: Exception) -> Response:
+async def _on_client_gone(_: Request, __: Exception) -> Response:
     """Nobody reads this; the access log does."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
-def answer(fault: Fault) -> Response:
+def _answer(fault: Fault) -> Response:
     """A fault as an HTTP answer."""
     return Response(fault.body, fault.status, fault.headers, "application/json")

@@ -1,6 +1,6 @@
-"""Whether a prompt fits, and how many tokens may follow it.
+"""How many tokens may follow a prompt.
 
-Owns: truncation, the limit rules and their messages with true numbers. Knows nothing of text.
+Owns: the limit rules and their messages with true numbers. Knows nothing of text.
 """
 
 from __future__ import annotations
@@ -11,20 +11,7 @@ from turret.config import ModelConfig
 from turret.errors import RequestError
 from turret.server.parts import ServerParts
 
-__all__ = ["Limits", "truncate"]
-
-
-def truncate(token_ids: list[int], limit: int | None, max_model_len: int) -> list[int]:
-    """The last `limit` tokens of a prompt; -1 keeps what leaves room for one token, None keeps all."""
-    if limit is None:
-        return token_ids
-    keep = max_model_len - 1 if limit == -1 else limit
-    if keep > max_model_len:
-        raise RequestError(
-            f"truncate_prompt_tokens is {keep}, more than the context of {max_model_len} tokens",
-            "truncate_prompt_tokens",
-        )
-    return token_ids[len(token_ids) - keep :] if len(token_ids) > keep else token_ids
+__all__ = ["Limits"]
 
 
 @dataclass(frozen=True, slots=True)

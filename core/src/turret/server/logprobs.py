@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from turret.messages import TokenLogprobs
-from turret.server.parts import TextSide
 from turret.server.wire import CompletionLogprobs, TokenChance, TokenLogprob
+from turret.text import TextProcessor
 
 __all__ = ["LogprobWriter"]
 
@@ -21,15 +21,15 @@ FLOOR = -9999.0
 class LogprobWriter:
     """Writes log-probabilities; tokens read as text, or as `token_id:N` when `as_ids` (or without a tokenizer)."""
 
-    def __init__(self, text: TextSide | None, as_ids: bool) -> None:
+    def __init__(self, text: TextProcessor, as_ids: bool) -> None:
         self._text = text
-        self._as_ids = as_ids or text is None
+        self._as_ids = as_ids or not text.has_tokenizer
 
     def name(self, token_id: int) -> str:
         """How a token is shown."""
-        if self._as_ids or self._text is None:
+        if self._as_ids:
             return f"token_id:{token_id}"
-        return self._text.token_text(token_id)
+        return self._text.tokenizer.token_bytes(token_id).decode("utf-8", "replace")
 
     def chat(self, entries: Sequence[TokenLogprobs], top: int) -> list[TokenLogprob]:
         """Chat shape: per token exactly `top` alternatives, best first."""
@@ -59,9 +59,9 @@ class LogprobWriter:
                 out.token_logprobs.append(None)
                 out.top_logprobs.append(None)
                 continue
-            out.token_logprobs.append(floor(entry.logprob))
-            best = {self.name(i): floor(p) for i, p in zip(entry.top_ids[:top], entry.top_logprobs, strict=False)}
-            best.setdefault(name, floor(entry.logprob))
+            out.token_logprobs.append(_floor(entry.logprob))
+            best = {self.name(i): _floor(p) for i, p in zip(entry.top_ids[:top], entry.top_logprobs, strict=False)}
+            best.setdefault(name, _floor(entry.logprob))
             out.top_logprobs.append(best)
         return out, offset
 
@@ -74,15 +74,16 @@ class LogprobWriter:
         for rank, (token_id, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), 1):
             known.setdefault(token_id, (logprob, rank))
         return {
-            str(i): {"logprob": floor(p), "rank": rank, "decoded_token": self.name(i)}
+            str(i): {"logprob": _floor(p), "rank": rank, "decoded_token": self.name(i)}
             for i, (p, rank) in known.items()
         }
 
     def _chance(self, token_id: int, logprob: float) -> tuple[str, float, list[int]]:
         name = self.name(token_id)
-        return name, floor(logprob), list(name.encode("utf-8", "replace"))
+        raw = name.encode() if self._as_ids else self._text.tokenizer.token_bytes(token_id)
+        return name, _floor(logprob), list(raw)
 
 
-def floor(logprob: float) -> float:
+def _floor(logprob: float) -> float:
     """A log-probability that JSON can say."""
     return max(logprob, FLOOR)

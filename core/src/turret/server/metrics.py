@@ -34,7 +34,7 @@ GAUGES = {
 }
 
 
-class EngineSeries(Collector):
+class _EngineSeries(Collector):
     """Series that are read from the engine when somebody scrapes."""
 
     def __init__(self, read: Callable[[], EngineStats], labels: tuple[str, str]) -> None:
@@ -81,7 +81,7 @@ class ServerMetrics:
         self.decode_time = self._histogram("request_decode_time_seconds", "First token to last token.", PHASE)
         self.step_tokens = self._histogram("iteration_tokens_total", "Tokens per engine step.", STEP_TOKENS)
         if read_stats is not None:
-            self._registry.register(EngineSeries(read_stats, self._labels))
+            self._registry.register(_EngineSeries(read_stats, self._labels))
 
     def finished(self, reason: str) -> None:
         """Count one choice that ended."""

@@ -21,13 +21,13 @@ def body_schema(request: type | None, answer: type | None = None) -> dict[str, A
     """`openapi_extra` of a route that takes `request` and answers with `answer` (or an event stream)."""
     extra: dict[str, Any] = {}
     if request is not None:
-        extra["requestBody"] = {"required": True, "content": json_of(request)}
+        extra["requestBody"] = {"required": True, "content": _json_of(request)}
     if answer is not None:
-        extra["responses"] = {"200": {"description": "Success", "content": json_of(answer)}}
+        extra["responses"] = {"200": {"description": "Success", "content": _json_of(answer)}}
     return extra
 
 
-def json_of(model: type) -> dict[str, Any]:
+def _json_of(model: type) -> dict[str, Any]:
     """The content member of a body that is `model` as JSON."""
     return {"application/json": {"schema": {"$ref": REF.format(name=model.__name__)}}}
 
@@ -37,18 +37,18 @@ def add_openapi(app: FastAPI, models: list[type], error: type) -> None:
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = build_document(app, models, error)
+            app.openapi_schema = _build_document(app, models, error)
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def build_document(app: FastAPI, models: list[type], error: type) -> dict[str, Any]:
+def _build_document(app: FastAPI, models: list[type], error: type) -> dict[str, Any]:
     """The document as FastAPI makes it, with the structs' schemas added."""
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     _, components = msgspec.json.schema_components([*models, error], ref_template=REF)
     made.setdefault("components", {}).setdefault("schemas", {}).update(components)
-    failure = {"description": "Error", "content": json_of(error)}
+    failure = {"description": "Error", "content": _json_of(error)}
     for path in made.get("paths", {}).values():
         for operation in path.values():
             if "requestBody" in operation:

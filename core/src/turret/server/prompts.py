@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from turret.errors import RequestError
-from turret.server.state import ServerState
+from turret.server.wire import CompletionRequest
+from turret.text import TextProcessor
 
-__all__ = ["Prompt", "encode_text", "read_prompts"]
+__all__ = ["INLINE_CHARS", "Prompt", "read_prompts"]
 
 INLINE_CHARS = 4096
 """Texts longer than this are encoded in a thread, so that one long prompt does not hold up everybody's tokens."""
@@ -20,22 +21,15 @@ INLINE_CHARS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, and the text they came from when it was text."""
+    """Token ids, and the text they came from when it was text and nothing was cut off."""
 
     token_ids: list[int]
     text: str | None = None
 
 
-async def encode_text(state: ServerState, text: str, add_special_tokens: bool) -> list[int]:
-    """Token ids of a text."""
-    encode = state.text.encode
-    if len(text) <= INLINE_CHARS:
-        return encode(text, add_special_tokens=add_special_tokens)
-    return await asyncio.to_thread(encode, text, add_special_tokens=add_special_tokens)
-
-
-async def read_prompts(state: ServerState, prompt: Any, add_special_tokens: bool) -> list[Prompt]:
+async def read_prompts(text: TextProcessor, body: CompletionRequest) -> list[Prompt]:
     """Prompts in order: a string, a list of strings, a list of token ids, or a list of lists of token ids."""
+    prompt = body.prompt
     if prompt is None or prompt == []:
         raise RequestError("prompt is missing or empty", "prompt")
     if isinstance(prompt, str):
@@ -46,11 +40,14 @@ async def read_prompts(state: ServerState, prompt: Any, add_special_tokens: bool
         items = prompt
     else:
         raise RequestError("prompt mixes strings, token ids and lists; use one form", "prompt")
-    return [await _read(state, item, add_special_tokens) for item in items]
+    return [await _read(text, item, body) for item in items]
 
 
-async def _read(state: ServerState, item: str | list[int], add_special_tokens: bool) -> Prompt:
-    if isinstance(item, str):
-        return Prompt(await encode_text(state, item, add_special_tokens), item)
-    state.check_token_ids(item, "prompt")
-    return Prompt(item)
+async def _read(text: TextProcessor, item: str | list[int], body: CompletionRequest) -> Prompt:
+    args = (item, body.add_special_tokens is not False, body.truncate_prompt_tokens)
+    if len(item) <= INLINE_CHARS:
+        ids = text.encode_prompt(*args)
+    else:
+        ids = await asyncio.to_thread(text.encode_prompt, *args)
+    whole = isinstance(item, str) and (body.truncate_prompt_tokens is None)
+    return Prompt(ids, item if whole else None)  # type: ignore[arg-type]

@@ -17,11 +17,12 @@ from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
 from turret.sampling import SamplingParams
 from turret.server.expansion import Expander, Generation
 from turret.server.generation import Generator
-from turret.server.lengths import Limits, truncate
+from turret.server.lengths import Limits
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
-from turret.server.parts import ServerParts, TextSide
+from turret.server.parts import ServerParts
 from turret.server.wire import SamplingFields
+from turret.text import TextProcessor
 
 __all__ = ["CallContext", "ServerState", "build_state"]
 
@@ -52,10 +53,8 @@ class ServerState:
         return self.parts.model_names[0]
 
     @property
-    def text(self) -> TextSide:
-        """The text side; raises `RequestError` when the server was started without a tokenizer."""
-        if self.parts.text is None:
-            raise RequestError("this server was started with --skip-tokenizer-init: send token ids instead of text")
+    def text(self) -> TextProcessor:
+        """Tokenizer, chat template and detokenizer."""
         return self.parts.text
 
     def begin(self, request: Request, body: SamplingFields) -> CallContext:
@@ -71,7 +70,7 @@ class ServerState:
                 "priority",
             )
         request_id = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
-        return CallContext(request_id, tenant_of(request.headers.get("authorization")), time.time())
+        return CallContext(request_id, _tenant_of(request.headers.get("authorization")), time.time())
 
     def check_model(self, name: str | None) -> None:
         """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
@@ -86,12 +85,11 @@ class ServerState:
     ) -> Generation:
         """A checked generation: parameters against the model, each prompt against the context."""
         params.check_against_model(self.parts.vocab_size, self.config.model.max_logprobs)
-        cut = [truncate(p, fields.truncate_prompt_tokens, self.parts.max_model_len) for p in prompts]
         field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
-        limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in cut)
+        limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in prompts)
         return Generation(
             request_id=call.request_id,
-            prompts=tuple(cut),
+            prompts=tuple(prompts),
             params=params,
             max_tokens=limits,
             priority=fields.priority or 0,
@@ -100,17 +98,8 @@ class ServerState:
             arrival_time=call.arrival_time,
         )
 
-    def check_token_ids(self, token_ids: list[int], field: str) -> None:
-        """Raise `RequestError` for ids outside the vocabulary."""
-        bad = [i for i in token_ids if not 0 <= i < self.parts.vocab_size]
-        if bad:
-            raise RequestError(
-                f"{field} contains token ids outside the vocabulary of {self.parts.vocab_size} tokens: {bad[:10]}",
-                field,
-            )
 
-
-def tenant_of(authorization: str | None) -> str:
+def _tenant_of(authorization: str | None) -> str:
     """A name for whoever holds this key that does not reveal the key; empty without one."""
     return hashlib.sha256(authorization.encode()).hexdigest()[:16] if authorization else ""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from turret.server.wire import Usage
 
-__all__ = ["ChunkWriter", "StreamHead", "usage_wanted"]
+__all__ = ["ChunkWriter", "StreamHead", "usage_member"]
 
 encode = msgspec.json.encode
 
@@ -49,8 +49,3 @@ class ChunkWriter:
 def usage_member(usage: Usage) -> bytes:
     """Usage as a further member of a chunk."""
     return b',"usage":' + encode(usage)
-
-
-def usage_wanted(include: bool | None, forced: bool) -> bool:
-    """Whether a stream ends with a usage chunk."""
-    return bool(include) or forced

@@ -17,7 +17,7 @@ __all__ = ["CallTimer"]
 
 
 @dataclass(slots=True)
-class ChoiceClock:
+class _ChoiceClock:
     """Times of one choice, in seconds of `time.time()`; 0 = not yet."""
 
     scheduled: float = 0.0
@@ -32,7 +32,7 @@ class CallTimer:
         self._metrics = metrics
         self._job = job
         self._arrival = job.arrival_time or time.time()
-        self._clocks: dict[int, ChoiceClock] = {}
+        self._clocks: dict[int, _ChoiceClock] = {}
         self._finished: list[int] = []
         metrics.params_n.observe(job.params.n)
         for limit in job.max_tokens:
@@ -40,7 +40,7 @@ class CallTimer:
 
     def saw(self, choice: Choice, event: TokenEvent) -> None:
         """An event went by."""
-        clock = self._clocks.setdefault(choice.index, ChoiceClock())
+        clock = self._clocks.setdefault(choice.index, _ChoiceClock())
         if event.first_scheduled is not None and not clock.scheduled:
             clock.scheduled = event.first_scheduled
         if not event.token_ids:

@@ -21,9 +21,9 @@ from turret.server.choices import ChoiceDelta
 from turret.server.connection import EventStream, while_connected
 from turret.server.conversation import answer_role, check_tools, echoed_text, render
 from turret.server.generation import ChoiceResult, GenerationRun
+from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter
 from turret.server.openapi import body_schema
-from turret.server.routes.operations import as_json
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
@@ -47,7 +47,7 @@ def chat_routes(state: ServerState) -> APIRouter:
         """Answer a conversation."""
         body = await reader.read(request)
         context = state.begin(request, body)
-        call = await start(state, context, body)
+        call = await _start(state, context, body)
         if body.stream:
             return EventStream(call.events())
         return await while_connected(request, call.answer())
@@ -59,7 +59,7 @@ def chat_routes(state: ServerState) -> APIRouter:
     return router
 
 
-async def start(state: ServerState, context: CallContext, body: ChatRequest) -> ChatCall:
+async def _start(state: ServerState, context: CallContext, body: ChatRequest) -> _ChatCall:
     """Check a body and make its call; nothing runs yet."""
     check_supported(body)
     check_tools(body)
@@ -80,10 +80,10 @@ async def start(state: ServerState, context: CallContext, body: ChatRequest) -> 
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
     job = state.job(context, [await render(state, body)], params, body)
-    return ChatCall(state, body, state.generator.start(job))
+    return _ChatCall(state, body, state.generator.start(job))
 
 
-class ChatCall:
+class _ChatCall:
     """One call: the run and how to write it down."""
 
     def __init__(self, state: ServerState, body: ChatRequest, run: GenerationRun) -> None:

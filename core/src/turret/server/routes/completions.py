@@ -21,10 +21,10 @@ from turret.server.bodies import BodyReader
 from turret.server.choices import ChoiceDelta
 from turret.server.connection import EventStream, while_connected
 from turret.server.generation import ChoiceResult, GenerationRun
+from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter
 from turret.server.openapi import body_schema
 from turret.server.prompts import Prompt, read_prompts
-from turret.server.routes.operations import as_json
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
@@ -47,7 +47,7 @@ def completions_routes(state: ServerState) -> APIRouter:
         """Continue one or several prompts."""
         body = await reader.read(request)
         context = state.begin(request, body)
-        call = await start(state, context, body)
+        call = await _start(state, context, body)
         if body.stream:
             return EventStream(call.events())
         return await while_connected(request, call.answer())
@@ -59,7 +59,7 @@ def completions_routes(state: ServerState) -> APIRouter:
     return router
 
 
-async def start(state: ServerState, context: CallContext, body: CompletionRequest) -> CompletionCall:
+async def _start(state: ServerState, context: CallContext, body: CompletionRequest) -> _CompletionCall:
     """Check a body and make its call; nothing runs yet."""
     check_supported(body)
     for name in ("suffix", "prompt_embeds"):
@@ -74,12 +74,12 @@ async def start(state: ServerState, context: CallContext, body: CompletionReques
     )
     if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
         params = params.replace(prompt_logprobs=body.logprobs)
-    prompts = await read_prompts(state, body.prompt, body.add_special_tokens is not False)
+    prompts = await read_prompts(state.text, body)
     job = state.job(context, [p.token_ids for p in prompts], params, body)
-    return CompletionCall(state, body, state.generator.start(job), prompts, scoring)
+    return _CompletionCall(state, body, state.generator.start(job), prompts, scoring)
 
 
-class CompletionCall:
+class _CompletionCall:
     """One call: the run and how to write it down. `scoring` hides the one token that had to be generated."""
 
     def __init__(
@@ -195,8 +195,6 @@ class CompletionCall:
         if not self._body.echo:
             return ""
         prompt = self._prompts[choice_index // self._run.job.params.n]
-        ids = self._prompt_ids(choice_index)
-        if prompt.text is not None and len(ids) == len(prompt.token_ids):
+        if prompt.text is not None:
             return prompt.text
-        skip = self._run.job.params.skip_special_tokens
-        return self._state.text.decode(ids, skip_special_tokens=skip)
+        return self._state.text.tokenizer.decode(prompt.token_ids, self._run.job.params.skip_special_tokens)

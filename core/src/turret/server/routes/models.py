@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from turret.errors import ModelNotFoundError
-from turret.server.routes.operations import as_json
+from turret.server.json_answer import as_json
 from turret.server.state import ServerState
 from turret.server.wire import ModelCard, ModelList
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import msgspec
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
+from turret.server.json_answer import as_json
 from turret.server.state import ServerState
 
 __all__ = ["operations_routes"]
@@ -46,8 +46,3 @@ def operations_routes(state: ServerState) -> APIRouter:
     router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)
     router.add_api_route("/metrics/", metrics, methods=["GET"], response_class=Response, include_in_schema=False)
     return router
-
-
-def as_json(value: object) -> Response:
-    """A JSON answer."""
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -12,10 +12,9 @@ from starlette.responses import Response
 from turret.errors import RequestError
 from turret.server.bodies import BodyReader
 from turret.server.conversation import render
+from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter
 from turret.server.openapi import body_schema
-from turret.server.prompts import encode_text
-from turret.server.routes.operations import as_json
 from turret.server.state import ServerState
 from turret.server.wire import DetokenizeRequest, TokenizeRequest
 
@@ -34,7 +33,7 @@ def tokenize_routes(state: ServerState) -> APIRouter:
         if (body.prompt is None) == (body.messages is None):
             raise RequestError("send either prompt or messages", "prompt")
         if body.prompt is not None:
-            ids = await encode_text(state, body.prompt, body.add_special_tokens is not False)
+            ids = state.text.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
         else:
             ids = await render(state, body)
         names = LogprobWriter(state.text, as_ids=False)
@@ -47,8 +46,10 @@ def tokenize_routes(state: ServerState) -> APIRouter:
         """Text of token ids."""
         body = await detokenize_reader.read(request)
         state.check_model(body.model)
-        state.check_token_ids(body.tokens, "tokens")
-        return as_json({"prompt": state.text.decode(body.tokens, skip_special_tokens=False)})
+        bad = [i for i in body.tokens if not 0 <= i < state.parts.vocab_size]
+        if bad:
+            raise RequestError(f"tokens outside the vocabulary of {state.parts.vocab_size}: {bad[:10]}", "tokens")
+        return as_json({"prompt": state.text.tokenizer.decode(body.tokens, skip_special_tokens=False)})
 
     for path, endpoint, model in (
         ("/tokenize", tokenize, TokenizeRequest),
