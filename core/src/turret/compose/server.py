@@ -14,14 +14,16 @@ from turret.checkpoint import Checkpoint, read_json, resolve
 from turret.compose.hosts import plugin_host
 from turret.compose.limits import context_length
 from turret.compose.spec import EngineSpec
-from turret.compose.text import ServedText, open_text, resolve_options
+from turret.compose.text import open_text, resolve_options
 from turret.config import Config
 from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
 from turret.engine.ports import Link
 from turret.errors import ConfigError
+from turret.messages import EngineReady
 from turret.server.parts import ServerParts
+from turret.text import TextProcessor
 
-__all__ = ["PendingServer", "begin_server", "generation_defaults"]
+__all__ = ["PendingServer", "begin_server", "cache_facts", "generation_defaults"]
 
 _FACTORY = "turret.compose.engine:build_engine"
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
@@ -34,7 +36,7 @@ class PendingServer:
 
     config: Config
     checkpoint: Checkpoint
-    text: ServedText | None
+    text: TextProcessor
     max_model_len: int
     link: Link
 
@@ -52,6 +54,7 @@ class PendingServer:
             eos_token_ids=self.checkpoint.eos_token_ids,
             generation_defaults=generation_defaults(self.config, self.checkpoint),
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
+            cache_facts=cache_facts(self.config, ready),
         )
 
 
@@ -63,10 +66,21 @@ def begin_server(config: Config, user_set: tuple[str, ...]) -> PendingServer:
     plugin_host(config.plugins, frozenset({"front"}))
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
     link = _link(config, spec)
-    text = None
-    if not config.model.skip_tokenizer_init:
-        text = ServedText(open_text(config, checkpoint, max_model_len), config.server.chat_template_content_format)
+    text = open_text(config, checkpoint, max_model_len)
     return PendingServer(config, checkpoint, text, max_model_len, link)
+
+
+def cache_facts(config: Config, ready: EngineReady) -> Mapping[str, Any]:
+    """The cache's settings as they turned out, for the metric that shows them."""
+    cache = config.cache
+    return {
+        "block_size": ready.block_size,
+        "num_gpu_blocks": ready.num_blocks,
+        "enable_prefix_caching": cache.enable_prefix_caching,
+        "prefix_caching_hash_algo": cache.prefix_caching_hash_algo,
+        "cache_dtype": cache.kv_cache_dtype,
+        "gpu_memory_utilization": cache.gpu_memory_utilization,
+    }
 
 
 def generation_defaults(config: Config, checkpoint: Checkpoint) -> Mapping[str, Any]:
