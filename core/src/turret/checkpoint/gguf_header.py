@@ -112,7 +112,7 @@ class _Cursor:
         try:
             for _ in range(count):
                 pos += 8 + unpack(buffer, pos)[0]
-        except struct.error:
+        except (struct.error, OverflowError):  # past the end, or so far past that no offset holds it
             raise self.fail(f"the file ends inside {what}; it is truncated or corrupt") from None
         if pos > size:
             raise self.fail(f"the file ends inside {what}; it is truncated or corrupt")
