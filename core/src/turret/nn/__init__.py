@@ -21,6 +21,8 @@ from turret.nn.context import AttentionState, ForwardContext, Scratch
 from turret.nn.decoder import Decoder
 from turret.nn.decoder_weights import decoder_weights
 from turret.nn.factory import LayerFactory, Progress, Quantization
+from turret.nn.family import DecoderFamily
+from turret.nn.hf_config import FULL, SLIDING, HFConfig
 from turret.nn.linear import Embedding, Linear, Part
 from turret.nn.norm import Norm, Vector
 from turret.nn.ops import OpTable
@@ -39,13 +41,17 @@ from turret.nn.spec import (
 from turret.nn.weights import Parameter
 
 __all__ = [
+    "FULL",
+    "SLIDING",
     "AttentionSpec",
     "AttentionState",
     "BlockSpec",
     "Decoder",
+    "DecoderFamily",
     "DecoderSpec",
     "Embedding",
     "ForwardContext",
+    "HFConfig",
     "LayerFactory",
     "Linear",
     "MLPSpec",

@@ -1,0 +1,164 @@
+"""Drives a model step by step without engine or scheduler: pages, tables and batches made by hand.
+
+Owns: `ModelDriver`. Knows no request, queue or sampler.
+
+It is stricter than an engine: the cache starts as not-a-number, a page is not-a-number again as soon as nobody holds
+it, and a window's pages are let go as early as the contract allows. A backend that reads what it may not shows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from turret.contracts import AttentionBackend, AttentionBatch, Model
+from turret.messages import KVGroup
+from turret.nn import AttentionState, ForwardContext, LayerFactory, Scratch
+
+__all__ = ["DriverSettings", "ModelDriver"]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    """Sizes of the pool and of the largest step; `kv_dtype` is a torch name."""
+
+    block_size: int = 4
+    num_blocks: int = 256
+    max_rows: int = 256
+    kv_dtype: str = "float32"
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """Tokens in the cache, and a block table per group (0: let go, or never there)."""
+
+    length: int = 0
+    tables: list[list[int]] = field(default_factory=list)
+
+
+class ModelDriver:
+    """`step({"a": [ids], "b": [ids]})` runs one forward that continues each named sequence by its ids."""
+
+    def __init__(
+        self, model: Model, factory: LayerFactory, backend: AttentionBackend, settings: DriverSettings | None = None
+    ) -> None:
+        self.settings = settings or DriverSettings()
+        self.groups: list[KVGroup] = model.kv_groups()
+        self._model = model
+        self._backend = backend
+        self._device = factory.device
+        self._tensors = self._allocate(factory)
+        kv: list[Tensor] = [torch.empty(0)] * len(factory.attention_layers)
+        for group in self.groups:
+            for slot, layer in enumerate(group.layers):
+                kv[layer] = self._tensors[slot]
+        scratch = Scratch(self.settings.max_rows, factory.device)
+        self._ctx = ForwardContext(dict(factory.ops.ops), scratch, AttentionState(backend, kv, [None] * len(kv)))
+        self._free = list(range(self.settings.num_blocks - 1, 0, -1))
+        self._holders: Counter[int] = Counter()
+        self._sequences: dict[str, _Sequence] = {}
+
+    def step(self, work: dict[str, list[int]]) -> dict[str, Tensor]:
+        """Logits [n, V] of each sequence's n new tokens."""
+        order = sorted(work, key=lambda name: len(work[name]) > 1)
+        for name in order:
+            self._extend(name, len(work[name]))
+        for index, group in enumerate(self.groups):
+            metadata = self._backend.build(self._batch(index, order, work))
+            for layer in group.layers:
+                self._ctx.attention.metadata[layer] = metadata
+        ids = torch.tensor([token for name in order for token in work[name]], device=self._device)
+        lengths = [len(work[name]) for name in order]
+        hidden = self._model.forward(ids, self._positions(order, lengths), self._ctx)
+        rows = torch.split(self._model.logits(hidden, self._ctx), lengths)
+        for name, length in zip(order, lengths, strict=True):
+            self._sequences[name].length += length
+            self._let_go_of_window(self._sequences[name])
+        return dict(zip(order, rows, strict=True))
+
+    def fork(self, source: str, target: str) -> None:
+        """`target` starts from the pages of `source`, as after a prefix-cache hit of all its tokens (whole blocks)."""
+        origin = self._sequences[source]
+        if origin.length % self.settings.block_size:
+            raise ValueError(f"{source!r} has {origin.length} tokens: not a whole number of blocks")
+        tables = [list(table) for table in origin.tables]
+        self._holders.update(block for table in tables for block in table if block)
+        self._sequences[target] = _Sequence(origin.length, tables)
+
+    def drop(self, name: str) -> None:
+        """Forget a sequence; its pages are free."""
+        for table in self._sequences.pop(name).tables:
+            self._release([block for block in table if block])
+
+    def _allocate(self, factory: LayerFactory) -> list[Tensor]:
+        settings = self.settings
+        spec = factory.kv_specs(settings.block_size, settings.kv_dtype)[0]
+        layout = self._backend.kv_layout(spec)
+        shape = (settings.num_blocks, *layout.page_shape)
+        slots = max(len(group.layers) for group in self.groups)
+        dtype = getattr(torch, layout.dtype)
+        return [torch.full(shape, float("nan"), dtype=dtype, device=factory.device) for _ in range(slots)]
+
+    def _extend(self, name: str, count: int) -> None:
+        sequence = self._sequences.setdefault(name, _Sequence(0, [[] for _ in self.groups]))
+        blocks = -(-(sequence.length + count) // self.settings.block_size)
+        for table in sequence.tables:
+            while len(table) < blocks:
+                block = self._free.pop()
+                self._holders[block] += 1
+                table.append(block)
+
+    def _let_go_of_window(self, sequence: _Sequence) -> None:
+        """The next token sits at `length`: it sees positions above length - window."""
+        for group, table in zip(self.groups, sequence.tables, strict=True):
+            if group.window is None:
+                continue
+            unseen = max(0, sequence.length - group.window + 1) // self.settings.block_size
+            self._release([block for block in table[:unseen] if block])
+            table[:unseen] = [0] * len(table[:unseen])
+
+    def _release(self, blocks: list[int]) -> None:
+        for block in blocks:
+            self._holders[block] -= 1
+            if self._holders[block] == 0:
+                self._free.append(block)
+                for tensor in self._tensors:
+                    tensor[block] = float("nan")
+
+    def _positions(self, order: list[str], lengths: list[int]) -> Tensor:
+        starts = [self._sequences[name].length for name in order]
+        spans = [range(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+        return torch.tensor([position for span in spans for position in span], device=self._device)
+
+    def _batch(self, index: int, order: list[str], work: dict[str, list[int]]) -> AttentionBatch:
+        size, device = self.settings.block_size, self._device
+        sequences = [self._sequences[name] for name in order]
+        counts = [len(work[name]) for name in order]
+        starts = [0]
+        for count in counts:
+            starts.append(starts[-1] + count)
+        tables = [sequence.tables[index] for sequence in sequences]
+        widest = max(len(table) for table in tables)
+        slots = [
+            table[position // size] * size + position % size
+            for sequence, table, count in zip(sequences, tables, counts, strict=True)
+            for position in range(sequence.length, sequence.length + count)
+        ]
+        lengths = [sequence.length + count for sequence, count in zip(sequences, counts, strict=True)]
+        padded = [table + [0] * (widest - len(table)) for table in tables]
+        return AttentionBatch(
+            query_start=torch.tensor(starts, dtype=torch.int32, device=device),
+            seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
+            block_table=torch.tensor(padded, dtype=torch.int32, device=device),
+            slot_mapping=torch.tensor(slots, dtype=torch.int64, device=device),
+            query_start_list=starts,
+            seq_lens_list=lengths,
+            max_query_len=max(counts),
+            max_seq_len=max(lengths),
+            num_decodes=sum(count == 1 for count in counts),
+            block_size=size,
+            window=self.groups[index].window,
+        )

@@ -1,0 +1,61 @@
+"""Gemma: gains of 1 + w, embeddings times sqrt(hidden), tanh gelu, tied head; from 2 on a norm on both sides of each
+branch and alternating windows.
+
+Owns: `GEMMA`, `GEMMA2`, `GEMMA3`. Knows no other family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turret.nn import DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, WeightNames
+
+__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+
+SANDWICH_NAMES = WeightNames(
+    attn_post_norm="post_attention_layernorm",
+    mlp_norm="pre_feedforward_layernorm",
+    mlp_post_norm="post_feedforward_layernorm",
+)
+
+
+def _shared(config: HFConfig) -> dict[str, Any]:
+    return {
+        "norm": config.norm(offset=1.0),
+        "qk_norm": config.norm(offset=1.0),
+        "tied": bool(config.get("tie_word_embeddings", True)),
+        "embedding_scale": config.hidden_size**0.5,
+    }
+
+
+def _gemma(values: Mapping[str, Any]) -> DecoderSpec:
+    config = HFConfig(values)
+    blocks = config.blocks(config.attention(), config.mlp(activation="gelu_tanh"))
+    return config.decoder(blocks, **_shared(config))
+
+
+def _sandwich(config: HFConfig, period: int, **attention: Any) -> DecoderSpec:
+    """What Gemma 2 and 3 share: every `period`-th layer sees everything, the others a window."""
+    config.refuse("use_bidirectional_attention")
+    scale = float(config.get("query_pre_attn_scalar", config.head_dim)) ** -0.5
+    softcap = float(config.get("attn_logit_softcapping", 0.0))
+    made = config.attention(scale=scale, softcap=softcap, **attention)
+    blocks = config.blocks(made, config.mlp(), Placing.SANDWICH, config.kinds_every(period))
+    cap = float(config.get("final_logit_softcapping", 0.0))
+    return config.decoder(blocks, logits_softcap=cap, names=SANDWICH_NAMES, **_shared(config))
+
+
+def _gemma2(values: Mapping[str, Any]) -> DecoderSpec:
+    return _sandwich(HFConfig(values), period=2)
+
+
+def _gemma3(values: Mapping[str, Any]) -> DecoderSpec:
+    config = HFConfig(values)
+    period = int(config.get("sliding_window_pattern", config.get("_sliding_window_pattern", 6)))
+    return _sandwich(config, period, qk_norm=QKNorm.HEAD)
+
+
+GEMMA = DecoderFamily(_gemma)
+GEMMA2 = DecoderFamily(_gemma2)
+GEMMA3 = DecoderFamily(_gemma3)
