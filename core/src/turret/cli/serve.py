@@ -1,0 +1,66 @@
+"""`turret serve`: options, start, and the lines that say how it goes.
+
+Owns: the order of a start as a person sees it. Knows nothing of engines or routes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from turret.cli.arguments import read_options
+from turret.cli.logs import setup_logging
+from turret.cli.progress import StartProgress
+from turret.config import Config
+
+__all__ = ["run"]
+
+
+def run(argv: Sequence[str]) -> int:
+    """Serve until Ctrl-C."""
+    options = read_options(argv, os.environ)
+    config = Config.from_options(options)
+    setup_logging(config)
+    _serve(config, tuple(options))
+    return 0
+
+
+def _serve(config: Config, user_set: tuple[str, ...]) -> None:
+    progress = StartProgress(show_bars=config.load.use_tqdm_on_load)
+    progress.say(f"turret {version('turret')}: serving {config.model.model or 'demo'}")
+    # Imported here and not at the top: a mistake on the command line is told before anything heavy loads.
+    from turret.compose.server import begin_server
+    from turret.server.listening import bind
+
+    listener = bind(config.server)
+    try:
+        pending = begin_server(config, user_set)
+        # The engine's process loads torch meanwhile.
+        import uvloop
+
+        from turret.server.run import run_server
+
+        async def main() -> None:
+            parts = await pending.finish(progress.update)
+            progress.end()
+            model = parts.model_names[0]
+            url, curl = listener.url, listener.curl_option
+
+            def ready() -> None:
+                progress.say(f"ready after {progress.seconds:.1f} s: {url}/v1 (model {model})")
+                progress.say(f"  try: {_curl_hint(url, curl, model, config.server.api_key)}")
+
+            await run_server(parts, config, listener, ready)
+
+        uvloop.run(main())
+    finally:
+        listener.close()
+
+
+def _curl_hint(url: str, option: str, model: str, api_key: list[str] | None) -> str:
+    """A command to copy."""
+    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
+    key = " -H 'authorization: Bearer $KEY'".replace("'", '"') if api_key else ""
+    return f"curl -N {option}{url}/v1/chat/completions -H 'content-type: application/json'{key} -d '{json.dumps(body)}'"

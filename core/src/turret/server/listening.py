@@ -1,0 +1,92 @@
+"""The socket the server listens on, bound before anything slow happens.
+
+Owns: binding, and the sentences for an address that cannot be had. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from turret.config import ServerConfig
+from turret.errors import ConfigError
+
+__all__ = ["Listener", "bind"]
+
+
+class Listener:
+    """A bound socket and how to reach it."""
+
+    def __init__(self, sock: socket.socket, host: str, uds: Path | None) -> None:
+        self.sock = sock
+        self._host = host
+        self._uds = uds
+
+    @property
+    def url(self) -> str:
+        """The base URL for a client on this machine."""
+        if self._uds is not None:
+            return "http://localhost"
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._host, self._host)
+        if ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        return f"http://{host}:{self.sock.getsockname()[1]}"
+
+    @property
+    def curl_option(self) -> str:
+        """What curl needs besides the URL."""
+        return f"--unix-socket {self._uds} " if self._uds is not None else ""
+
+    def close(self) -> None:
+        """Close the socket and remove its file."""
+        self.sock.close()
+        if self._uds is not None:
+            self._uds.unlink(missing_ok=True)
+
+
+def bind(config: ServerConfig) -> Listener:
+    """Bind what --host and --port, or --uds, say; raises `ConfigError` when somebody else has it."""
+    if config.uds is not None:
+        return _bind_path(Path(config.uds))
+    host = config.host or "0.0.0.0"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, config.port))
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"cannot listen on {host} port {config.port}: {reason}; choose another with --host and --port", "port"
+        ) from error
+    return Listener(sock, host, None)
+
+
+def _bind_path(path: Path) -> Listener:
+    """A Unix socket; the file a dead server left behind is replaced, a live server's is not."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.exists():
+            _clear(path)
+        sock.bind(os.fspath(path))
+    except (OSError, ConfigError) as error:
+        sock.close()
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"cannot listen on --uds {path}: {error.strerror or error}", "uds") from error
+    return Listener(sock, "localhost", path)
+
+
+def _clear(path: Path) -> None:
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise ConfigError(f"--uds {path} exists and is not a socket", "uds")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            path.unlink()
+            return
+    raise ConfigError(f"cannot listen on --uds {path}: another server uses it", "uds")

@@ -1,0 +1,138 @@
+"""Running the app: uvicorn, signals and the drain.
+
+Owns: the way from the first request to a clean end. Knows nothing of routes. The first Ctrl-C (or SIGTERM) takes no new
+work and lets open calls finish within --shutdown-timeout; the second ends them now; each gets an answer either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvicorn
+
+from turret.config import Config, ServerConfig
+from turret.server.app import create_app, state_of
+from turret.server.lifecycle import Lifecycle
+from turret.server.listening import Listener
+from turret.server.parts import ServerParts
+
+__all__ = ["HttpServer", "run_server"]
+
+log = logging.getLogger("turret.server")
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_FLUSH_SECONDS = 5.0
+"""Time for the last words to calls that were ended."""
+_TICK_SECONDS = 1.0
+"""How often the Date header is renewed: the only thing that happens on an idle server."""
+_DEFAULT_HEAD_BYTES = ServerConfig().h11_max_incomplete_event_size
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with turret's end: drain, then stop."""
+
+    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._lifecycle = lifecycle
+        self._drain_seconds = drain_seconds
+        self._wake = asyncio.Event()
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def main_loop(self) -> None:
+        """Sleep until told to stop, but for the Date header."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM mean `stop`; only a main thread can hear them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """First call: drain, then end. Second call: end now."""
+        task = asyncio.ensure_future(self._end() if not self._ending else self._end_now())
+        self._ending.add(task)
+
+    async def _end(self) -> None:
+        waiting = self._lifecycle.num_open
+        if waiting:
+            log.warning(
+                "stopping: %d open requests get %g s to finish; Ctrl-C again stops now", waiting, self._drain_seconds
+            )
+        ended = await self._lifecycle.drain(self._drain_seconds)
+        if ended:
+            log.warning("stopping: %d requests did not finish in time and were ended", ended)
+            await self._lifecycle.wait_idle(_FLUSH_SECONDS)
+        self._finish()
+
+    async def _end_now(self) -> None:
+        log.warning("stopping now: %d requests are ended", await self._lifecycle.expire())
+        await self._lifecycle.wait_idle(_FLUSH_SECONDS)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.should_exit = True
+        self._wake.set()
+
+
+async def run_server(parts: ServerParts, config: Config, listener: Listener, ready: Callable[[], None]) -> None:
+    """Serve until a signal; `ready` is called once the socket accepts. Ends the engine."""
+    app = create_app(parts, config)
+    state = state_of(app)
+    server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout)
+    watch = asyncio.ensure_future(_watch_engine(parts, state.lifecycle))
+    announce = asyncio.ensure_future(_announce(server, ready))
+    try:
+        await server.serve(sockets=[listener.sock])
+    finally:
+        watch.cancel()
+        announce.cancel()
+        listener.close()
+        await parts.client.shutdown()
+
+
+async def _announce(server: HttpServer, ready: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.005)
+    ready()
+
+
+async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:
+    """Say it once when the engine dies; /health says it from then on."""
+    reason = await parts.client.wait_dead()
+    if not lifecycle.draining:
+        log.error("the engine is gone: %s; open requests got an error, /health answers 503, restart the server", reason)
+
+
+def _uvicorn_config(app: object, server: ServerConfig) -> uvicorn.Config:
+    bounded = server.h11_max_incomplete_event_size != _DEFAULT_HEAD_BYTES
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        # httptools is the fast parser; h11 is the one that can bound the head of a request.
+        http="h11" if bounded else "httptools",
+        h11_max_incomplete_event_size=server.h11_max_incomplete_event_size,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level=server.uvicorn_log_level,
+        access_log=not server.disable_uvicorn_access_log,
+        root_path=server.root_path or "",
+        server_header=False,
+        timeout_graceful_shutdown=round(_FLUSH_SECONDS),
+    )
