@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turret.errors import EngineError
 from turret.messages import NewRequest, Request, RunningRequest, StepPlan
 from turret.sampling import SamplingParams
 from turret.worker.batch import Batch, BatchShape
@@ -152,9 +150,10 @@ def test_prompt_logprob_rows_cover_every_prompt_token_but_the_first_once():
     assert builder.build(work, work.runnable()).prompts == []
 
 
-def test_more_than_fits_is_refused():
-    batch, _ = setup()
-    with pytest.raises(EngineError, match="does not fit"):
-        batch.apply(StepPlan(step_id=0, new=[enter("a", [1] * 80, 4)]))
-    with pytest.raises(EngineError, match="5 requests of at most 4|4 requests of at most 4"):
-        batch.apply(StepPlan(step_id=1, new=[enter(f"b{i}", [1], 1) for i in range(5)]))
+def test_more_than_fits_is_an_error_of_that_request():
+    batch, builder = setup()
+    work = batch.apply(StepPlan(step_id=0, new=[enter("a", [1] * 80, 4), enter("b", [1, 2], 2)]))
+    assert "80 tokens of at most 64" in work.errors[0] and work.runnable().tolist() == [1]
+    assert builder.build(work, work.runnable()).ids.tolist() == [1, 2]
+    work = batch.apply(StepPlan(step_id=1, new=[enter(f"c{i}", [1], 1) for i in range(4)]))
+    assert list(work.errors) == [3] and "4 requests of at most 4" in work.errors[3]

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from turret.errors import EngineError
 from turret.messages import NewRequest, RunningRequest, StepPlan
 from turret.worker.sampling_rows import SamplingRows
 
@@ -87,7 +86,11 @@ class Batch:
             self._remove(request_id)
         work = _empty_work(plan)
         for place, new in enumerate(plan.new):
-            work.rows[place] = self._add(new)
+            error = self._reason_not_to_add(new)
+            if error is None:
+                work.rows[place] = self._add(new)
+            else:
+                work.errors[place] = error
         for place, running in enumerate(plan.running, start=len(plan.new)):
             row = self._row_of.get(running.request_id)
             if row is None:
@@ -113,14 +116,17 @@ class Batch:
         for request_id in list(self._row_of):
             self._remove(request_id)
 
+    def _reason_not_to_add(self, new: NewRequest) -> str | None:
+        self._remove(new.request.request_id)
+        known = len(new.request.prompt_token_ids) + len(new.output_token_ids)
+        if known <= self.shape.max_model_len and self._free:
+            return None
+        return (f"request {new.request.request_id!r} does not fit the worker's batch: {known} tokens of at most "
+                f"{self.shape.max_model_len}, {len(self._row_of)} requests of at most {self.shape.max_num_seqs}")
+
     def _add(self, new: NewRequest) -> int:
         request = new.request
-        self._remove(request.request_id)
         known = len(request.prompt_token_ids) + len(new.output_token_ids)
-        if known >= self._columns or not self._free:
-            raise EngineError(
-                f"request {request.request_id!r} does not fit the worker's batch: {known} tokens of at most "
-                f"{self.shape.max_model_len}, {len(self._row_of)} requests of at most {self.shape.max_num_seqs}")
         row = self._free.pop()
         self._row_of[request.request_id] = row
         self.tokens[row, :known] = request.prompt_token_ids + new.output_token_ids
@@ -156,7 +162,7 @@ class Batch:
             for place, row in enumerate(work.rows.tolist()):
                 if row in self._failed:
                     work.errors.setdefault(place, self._failed[row])
-        ahead = work.computed + work.counts > self.known[work.rows]
+        ahead = work.computed + work.counts > np.minimum(self.known[work.rows], self.shape.max_model_len)
         for place in np.flatnonzero(ahead | (work.counts < 1)).tolist():
             work.errors.setdefault(place, f"the step asks for {work.counts[place]} tokens after "
                                           f"{work.computed[place]}, of {self.known[work.rows[place]]} known")

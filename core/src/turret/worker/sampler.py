@@ -43,7 +43,7 @@ class Sampler:
     def __init__(self, vocab_size: int, mode: str = "raw_logprobs") -> None:
         if mode not in LOGPROBS_MODES:
             raise ValueError(f"logprobs mode {mode!r} is none of {', '.join(LOGPROBS_MODES)}")
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
         self._processed = mode.startswith("processed")
         self._normalize = mode.endswith("logprobs")
         self._work = np.empty(vocab_size, dtype=np.float32)

@@ -1,0 +1,110 @@
+"""One forward: from inputs to sampled tokens, without touching the batch's state.
+
+Owns: the model, the cache tensors, scratch memory, the sampler. Knows nothing of plans or of retries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from turret.contracts import AttentionBackend
+from turret.messages import KVGroup, TokenLogprobs
+from turret.nn import AttentionState, ForwardContext, Scratch
+from turret.worker.inputs import PromptRows, StepInputs
+from turret.worker.loader import LoadedModel
+from turret.worker.sampler import Sampled, Sampler
+from turret.worker.sampling_rows import SamplingRows
+
+__all__ = ["Forward", "ForwardOutput"]
+
+_PROMPT_LOGITS_BYTES = 64 << 20
+"""Most memory for the logits of prompt tokens at a time."""
+
+
+@dataclass(slots=True)
+class ForwardOutput:
+    """`sampled` per sampled request in the inputs' order; `prompts` by place in the plan."""
+
+    sampled: list[Sampled]
+    prompts: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+
+
+class Forward:
+    """Runs the model. `groups` say which layers share metadata; the cache is set by `use_cache`."""
+
+    def __init__(self, loaded: LoadedModel, backend: AttentionBackend, max_tokens: int, device: str) -> None:
+        self._model = loaded.model
+        self._backend = backend
+        self._device = device
+        self._groups: list[KVGroup] = loaded.model.kv_groups()
+        self._scratch = Scratch(max_tokens, device)
+        self._ops = dict(loaded.factory.ops.ops)
+        self._kv: list[Tensor] = []
+
+    @property
+    def groups(self) -> list[KVGroup]:
+        """How the model's layers share the cache."""
+        return self._groups
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory of buffers for the largest step, once a forward has run."""
+        return sum(buffer.nbytes for buffer in self._scratch.buffers.values())
+
+    def use_cache(self, kv: list[Tensor]) -> None:
+        """Take each layer's cache tensor."""
+        self._kv = kv
+
+    def run(self, inputs: StepInputs, sampler: Sampler, state: SamplingRows) -> ForwardOutput:
+        """The whole step."""
+        ctx = ForwardContext(self._ops, self._scratch, self._attention(inputs))
+        hidden = self._model.forward(inputs.ids, inputs.positions, ctx)
+        output = ForwardOutput([])
+        for rows in inputs.prompts:
+            output.prompts[rows.place] = self._prompt(hidden, rows, ctx, sampler)
+        if len(inputs.last_rows):
+            logits = self._logits(_rows(hidden, inputs.last_rows), ctx)
+            output.sampled = sampler.sample(logits, inputs.rows, state)
+        return output
+
+    def vocab_size(self, inputs: StepInputs) -> int:
+        """Width of the logits, found by running a step."""
+        ctx = ForwardContext(self._ops, self._scratch, self._attention(inputs))
+        hidden = self._model.forward(inputs.ids, inputs.positions, ctx)
+        return int(self._logits(_rows(hidden, inputs.last_rows), ctx).shape[1])
+
+    def _attention(self, inputs: StepInputs) -> AttentionState:
+        metadata: list[Any] = [None] * len(self._kv)
+        for group, batch in zip(self._groups, inputs.attention, strict=True):
+            built = self._backend.build(batch)
+            for layer in group.layers:
+                metadata[layer] = built
+        return AttentionState(self._backend, self._kv, metadata)
+
+    def _logits(self, hidden: Tensor, ctx: ForwardContext) -> NDArray[np.float32]:
+        """Host logits [n, V]."""
+        logits = self._model.logits(hidden, ctx)
+        return np.ascontiguousarray(logits.to(device="cpu", dtype=torch.float32).numpy())
+
+    def _prompt(self, hidden: Tensor, rows: PromptRows, ctx: ForwardContext, sampler: Sampler) -> list[TokenLogprobs]:
+        step = max(1, _PROMPT_LOGITS_BYTES // (4 * sampler.vocab_size))
+        found: list[TokenLogprobs] = []
+        for start in range(rows.start, rows.stop, step):
+            stop = min(start + step, rows.stop)
+            logits = self._logits(hidden[start:stop], ctx)
+            targets = rows.targets[start - rows.start : stop - rows.start]
+            found += sampler.prompt_logprobs(logits, targets, rows.count)
+        return found
+
+
+def _rows(hidden: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    """The rows to sample from; all of them, uncopied, when every token is its request's last."""
+    if len(rows) == hidden.shape[0]:
+        return hidden
+    return hidden.index_select(0, torch.from_numpy(rows).to(hidden.device))

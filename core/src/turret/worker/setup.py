@@ -1,0 +1,56 @@
+"""What a worker is built from: the chosen plugins, the model's source, the limits.
+
+Owns: frozen values that compose fills in. Knows nothing of torch or of how they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turret.checkpoint import Checkpoint
+from turret.contracts import AttentionBackend, ModelArchitecture, OpProvider, Platform, QuantMethod
+
+__all__ = ["ModelSource", "WorkerLimits", "WorkerParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """The plugin objects. `providers` are vendors' ops that go before the platform's own, best first; `quant` is None
+    for a checkpoint of plain weights."""
+
+    platform: Platform
+    attention: AttentionBackend
+    architecture: ModelArchitecture
+    quant: QuantMethod | None = None
+    providers: Sequence[OpProvider] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """The model to load. `config` is the normalised Hugging Face config; `dtype` a torch name (never `auto`);
+    `load_format` `dummy` makes weights up from `seed`, anything else reads the checkpoint's files."""
+
+    checkpoint: Checkpoint
+    config: Mapping[str, Any]
+    dtype: str
+    load_format: str = "auto"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """How large a step and the cache may get, and where the worker runs. `kv_dtype` None follows the model's dtype."""
+
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    kv_dtype: str | None = None
+    gpu_memory_utilization: float = 0.9
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    logprobs_mode: str = "raw_logprobs"
+    device_index: int = 0
+    threads: int | None = None

@@ -1,0 +1,122 @@
+"""A checkpoint's tensors as torch tensors over mapped memory, under their Hugging Face names.
+
+Owns: the step from bytes and type names to tensors, and giving mapped pages back. Knows nothing of the model.
+
+No tensor is a copy unless its stored order differs from Hugging Face's (rows that GGUF interleaves, shifted norms).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turret.checkpoint import Checkpoint, CheckpointKind, GgufTensor, TensorView, iter_gguf, iter_safetensors
+from turret.checkpoint.gguf_names import hf_tensor
+from turret.errors import LoadError
+
+__all__ = ["StoredTensor", "release_pages", "stored_tensors"]
+
+_SAFETENSORS: Mapping[str, torch.dtype] = MappingProxyType({
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
+    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64, "F16": torch.float16,
+    "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+})  # fmt: skip
+_GGUF_PLAIN: Mapping[str, torch.dtype] = MappingProxyType({
+    "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "i8": torch.int8,
+    "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of the checkpoint: `name` as a Hugging Face checkpoint has it, `stored_name` as the file does.
+
+    `type_name` is a torch dtype's name, or the name of a block format whose packed rows are bytes.
+    """
+
+    name: str
+    stored_name: str
+    file: str
+    type_name: str
+    shape: tuple[int, ...]
+    data: memoryview
+    rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    add: float = 0.0
+
+    def tensor(self) -> Tensor:
+        """The tensor; packed block formats come as uint8 [rows, bytes of a row]."""
+        dtype = getattr(torch, self.type_name, None)
+        if not isinstance(dtype, torch.dtype):
+            found = _view(self.data, torch.uint8).reshape(*self.shape[:-1], -1)
+        else:
+            found = _view(self.data, dtype).reshape(self.shape)
+        if self.rows is not None:
+            found = found[torch.from_numpy(self.rows)]
+        return found + self.add if self.add else found
+
+
+def stored_tensors(checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[StoredTensor]:
+    """Every weight of the checkpoint; large ones first, so that a copy of one never comes on top of all others."""
+    if checkpoint.kind is CheckpointKind.GGUF:
+        found = list(_from_gguf(checkpoint, config))
+    else:
+        found = [_from_safetensors(view) for view in iter_safetensors(checkpoint)]
+    total = sum(t.data.nbytes for t in found)
+    return sorted(found, key=lambda t: t.data.nbytes * 32 < total)
+
+
+def release_pages(data: memoryview) -> None:
+    """Let the system take back the mapped pages of `data`; whoever still reads them finds them in the file again."""
+    owner = data.obj
+    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or not data.nbytes:
+        return
+    begin = _address(data) - _address(memoryview(owner))
+    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = (begin + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if length > 0:
+        owner.madvise(mmap.MADV_DONTNEED, first, length)
+
+
+def _from_safetensors(view: TensorView) -> StoredTensor:
+    dtype = _SAFETENSORS.get(view.dtype)
+    if dtype is None:
+        raise LoadError(f"{view.file}: tensor {view.name!r} has dtype {view.dtype}, which is not supported here")
+    return StoredTensor(view.name, view.name, view.file, _torch_name(dtype), view.shape, view.data)
+
+
+def _from_gguf(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[StoredTensor]:
+    for tensor in iter_gguf(checkpoint):
+        placed = _placed(checkpoint, tensor, config)
+        if placed is not None:
+            dtype = _GGUF_PLAIN.get(tensor.type_name.lower())
+            kind = tensor.type_name.lower() if dtype is None else _torch_name(dtype)
+            yield StoredTensor(
+                placed.hf_name, tensor.name, tensor.file, kind, tensor.shape, tensor.data, placed.rows, placed.add)
+
+
+def _placed(checkpoint: Checkpoint, tensor: GgufTensor, config: Mapping[str, Any]) -> Any:
+    try:
+        return hf_tensor(checkpoint.gguf_architecture or "", tensor.name, config)
+    except LoadError as error:
+        raise LoadError(f"{tensor.file}: {error}") from None
+
+
+def _view(data: memoryview, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer(data, dtype=dtype) if data.nbytes else torch.empty(0, dtype=dtype)
+
+
+def _torch_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _address(data: memoryview) -> int:
+    return int(np.frombuffer(data, dtype=np.uint8).__array_interface__["data"][0])
