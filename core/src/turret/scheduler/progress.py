@@ -117,6 +117,10 @@ class RankedList:
         """Take out one that is in the list."""
         del self.items[bisect_left(self.items, progress.rank, key=_rank_of)]
 
+    def clear(self) -> None:
+        """Take out all."""
+        self.items.clear()
+
     def pop(self, index: int) -> Progress:
         """Take out by position."""
         return self.items.pop(index)

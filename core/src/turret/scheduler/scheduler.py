@@ -66,21 +66,17 @@ class Scheduler:
 
     def check(self, request: Request) -> None:
         """Raise `RequestError`, with the true numbers, when the request could never run to its end."""
+        if request.request_id in self._requests:
+            raise RequestError(f"a request with the id {request.request_id!r} is already here", "request_id")
         check_request(request, self.limits, self._kv)
 
-    def add(self, request: Request) -> list[TokenEvent]:
-        """Queue a request; one that can never run is answered at once with an error event and forgotten."""
-        try:
-            self.check(request)
-            if request.request_id in self._requests:
-                raise RequestError(f"a request with the id {request.request_id!r} is already here", "request_id")
-            progress = Progress(request, self._num_arrived, output_limit(request, self.limits))
-            self._enqueue(progress)
-        except (RequestError, PluginError) as refusal:
-            return [_ending(request.request_id, FinishReason.ERROR, str(refusal))]
+    def add(self, request: Request) -> None:
+        """Queue a request; raises what `check` raises, or `PluginError` when the policy fails, with nothing done."""
+        self.check(request)
+        progress = Progress(request, self._num_arrived, output_limit(request, self.limits))
+        self._enqueue(progress)
         self._num_arrived += 1
         self._requests[request.request_id] = progress
-        return []
 
     def abort(self, request_ids: Iterable[str]) -> list[TokenEvent]:
         """End these now and return their blocks; ids that are not here are ignored."""
@@ -94,10 +90,13 @@ class Scheduler:
 
     def finish_all(self, reason: FinishReason, error: str | None = None) -> list[TokenEvent]:
         """End every request: the engine dies or shuts down."""
-        events = [_ending(request_id, reason, error) for request_id in self._requests]
-        for progress in list(self._requests.values()):
-            self._leave(progress)
-        return events
+        # Lists are cleared, not emptied one by one: this must work after a policy failed in the middle of a step.
+        gone, self._requests = self._requests, {}
+        self._waiting.clear()
+        self._running.clear()
+        for progress in gone.values():
+            self._release(progress)
+        return [_ending(request_id, reason, error) for request_id in gone]
 
     # -- what is going on --------------------------------------------------------------------------------------------
 
@@ -277,9 +276,13 @@ class Scheduler:
         self._enqueue(progress)
 
     def _leave(self, progress: Progress) -> None:
-        """Out of every queue, blocks returned, results in flight made stale, the worker told."""
+        """Out of every queue."""
         (self._running if progress.running else self._waiting).remove(progress)
         del self._requests[progress.request_id]
+        self._release(progress)
+
+    def _release(self, progress: Progress) -> None:
+        """Blocks returned, results in flight made stale, the worker told."""
         self._kv.free(progress.request_id)
         if progress.in_worker:
             self._removed.append(progress.request_id)
