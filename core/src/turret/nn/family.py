@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turret.contracts.models import ModelContext, WeightRule
+from turret.contracts.models import AttentionNeed, ModelContext, WeightRule
 from turret.nn.decoder import Decoder
 from turret.nn.decoder_weights import decoder_weights
-from turret.nn.spec import DecoderSpec
+from turret.nn.spec import AttentionSpec, DecoderSpec
 
 __all__ = ["DecoderFamily"]
 
@@ -24,6 +24,10 @@ class DecoderFamily:
     spec: Callable[[Mapping[str, Any]], DecoderSpec]
     api: str = "1.0"
 
+    def attention_needs(self, config: Mapping[str, Any]) -> list[AttentionNeed]:
+        """The distinct kinds of attention layers."""
+        return list(dict.fromkeys(_need(block.attention) for block in self.spec(config).blocks))
+
     def build(self, config: Mapping[str, Any], ctx: ModelContext) -> Decoder:
         """The model with empty parameters."""
         return Decoder(self.spec(config), ctx)
@@ -31,3 +35,16 @@ class DecoderFamily:
     def weights(self, config: Mapping[str, Any]) -> WeightRule:
         """Placement of each stored tensor."""
         return decoder_weights(self.spec(config))
+
+
+def _need(spec: AttentionSpec) -> AttentionNeed:
+    return AttentionNeed(
+        num_heads=spec.num_heads,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_dim,
+        value_head_size=spec.value_head_dim or spec.head_dim,
+        sliding_window=spec.window is not None,
+        softcap=spec.softcap > 0,
+        sinks=spec.sinks,
+        alibi=spec.alibi,
+    )

@@ -1,0 +1,51 @@
+"""Workers from a decision: in this process, or in one of their own.
+
+Owns: the translation of a decision into what the worker room takes. torch is loaded when a local worker is made.
+"""
+
+from __future__ import annotations
+
+from turret.compose.decide import Decision
+from turret.compose.spec import EngineSpec
+from turret.contracts import Worker
+from turret.plugins import PluginHost
+from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
+
+__all__ = ["local_worker", "make_worker"]
+
+
+def make_worker(spec: EngineSpec, decision: Decision, host: PluginHost, max_model_len: int) -> Worker:
+    """The worker that `--distributed-executor-backend` asks for; not started."""
+    return local_worker(spec, decision, max_model_len)
+
+
+def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Worker:
+    """A worker on a thread of this process."""
+    from turret.worker.local import LocalWorker
+
+    config = decision.config
+    parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant)
+    source = ModelSource(
+        spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed
+    )
+    return LocalWorker(parts, source, _limits(decision, max_model_len))
+
+
+def _limits(decision: Decision, max_model_len: int) -> WorkerLimits:
+    config = decision.config
+    cache, scheduler = config.cache, config.scheduler
+    assert scheduler.max_num_seqs is not None and scheduler.max_num_batched_tokens is not None
+    assert cache.block_size is not None
+    return WorkerLimits(
+        max_model_len=max_model_len,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        block_size=cache.block_size,
+        kv_dtype=None if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype,
+        gpu_memory_utilization=cache.gpu_memory_utilization,
+        kv_cache_memory_bytes=cache.kv_cache_memory_bytes,
+        num_gpu_blocks_override=cache.num_gpu_blocks_override,
+        logprobs_mode=config.model.logprobs_mode,
+        device_index=decision.device_index,
+        threads=config.device.cpu_threads,
+    )
