@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,11 +30,12 @@ def run_conformance(args: argparse.Namespace) -> int:
     output = Path(args.output).resolve()
     output.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "--pyargs", "turret.testing.suite", "-p", "turret.testing.pytest_plugin"]
-    # No configuration file of the directory that the command happens to run in has a say.
-    command += ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    command += ["-q", "--tb=short", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    # Neither other pytest plugins nor a configuration file of the directory it happens to run in have a say.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command += ["--rootdir", str(output.parent), "-c", "/dev/null"]
     command += ["--turret-distribution", args.distribution, "--conformance-json", str(output)]
-    done = subprocess.run(command, stdout=subprocess.PIPE if args.json else None)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE if args.json else None)
     if args.json and output.exists():
         print_json(json.loads(output.read_text(encoding="utf-8")))
     elif output.exists():

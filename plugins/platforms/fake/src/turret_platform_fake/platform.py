@@ -50,7 +50,8 @@ class FakePlatform:
     def patch_config(self, view: ConfigView) -> ConfigPatch:
         """Small steps: this device is for tests."""
         self._reached("patch_config")
-        wanted = {"block_size": 16, "max_num_seqs": 16, "max_num_batched_tokens": 512, "dtype": "float32"}
+        small = {"block_size": 16, "max_num_seqs": 16, "max_num_batched_tokens": 512, "dtype": "float32"}
+        wanted = {name: value for name, value in small.items() if name not in view.options}
         return ConfigPatch(values=wanted, reasons=dict.fromkeys(wanted, "a device for tests"))
 
     def torch_device(self, index: int) -> str:
