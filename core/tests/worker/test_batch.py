@@ -33,7 +33,8 @@ def setup() -> tuple[Batch, InputBuilder]:
 
 def test_mixed_step_puts_single_tokens_first_and_keeps_plan_order_of_results():
     batch, builder = setup()
-    work = batch.apply(StepPlan(step_id=0, new=[enter("a", [1, 2, 3], 3), enter("b", [4, 5, 6, 7, 8], 3, first_block=9)]))
+    first = [enter("a", [1, 2, 3], 3), enter("b", [4, 5, 6, 7, 8], 3, first_block=9)]
+    work = batch.apply(StepPlan(step_id=0, new=first))
     inputs = builder.build(work, work.runnable())
     assert inputs.ids.tolist() == [1, 2, 3, 4, 5, 6]
     assert inputs.sampled.tolist() == [0] and inputs.last_rows.tolist() == [2]

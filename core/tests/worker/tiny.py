@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from turret_attention_torch.backend import TorchAttention
-from turret_platform_fake.platform import FakePlatform
 
 from turret.checkpoint import Checkpoint, CheckpointKind
 from turret.contracts import ModelContext
@@ -17,6 +16,8 @@ from turret.messages import KVCacheConfig, NewRequest, Request, RequestResult, R
 from turret.nn import AttentionSpec, BlockSpec, Decoder, DecoderSpec, MLPSpec, RopeSpec, decoder_weights
 from turret.sampling import SamplingParams
 from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
+from turret_attention_torch.backend import TorchAttention
+from turret_platform_fake.platform import FakePlatform
 
 CONFIG = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "layers": 4, "heads": 4, "kv_heads": 2,
           "window": 8, "tied": False}
@@ -76,9 +77,11 @@ def write_weights(directory: Path, dtype: torch.dtype = torch.float32, **config:
     if not c["tied"]:
         shapes["lm_head"] = (c["vocab_size"], hidden)
     for layer in range(c["layers"]):
-        inner = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden),
-                 "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (wide, hidden), "mlp.up_proj": (wide, hidden),
-                 "mlp.down_proj": (hidden, wide), "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,)}
+        inner = {
+            "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden), "self_attn.v_proj": (kv, hidden),
+            "self_attn.o_proj": (hidden, hidden), "mlp.gate_proj": (wide, hidden), "mlp.up_proj": (wide, hidden),
+            "mlp.down_proj": (hidden, wide), "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+        }  # fmt: skip
         shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in inner.items()}
     generator = torch.Generator().manual_seed(5)
     tensors = {}
@@ -98,6 +101,13 @@ def request(name: str, prompt: list[int], **sampling: Any) -> Request:
 
 def cache_config(facts: WorkerFacts) -> KVCacheConfig:
     return KVCacheConfig(num_blocks=facts.num_blocks, block_size=facts.block_size, groups=facts.groups)
+
+
+def build_in_child(argument: str) -> Any:
+    """The entry of a worker process: a local worker whose platform has the options in `argument` (JSON)."""
+    from turret.worker.local import LocalWorker
+
+    return LocalWorker(parts(**json.loads(argument)), dummy_source(), limits())
 
 
 class Driver:
