@@ -75,12 +75,12 @@ def _gather(call: AttentionCall, pages: Tensor) -> tuple[Tensor, Tensor]:
 def _decode(call: AttentionCall, group: DecodeGroup, scoring: Scoring) -> None:
     k, v = _gather(call, group.pages)
     q = call.q.index_select(0, group.rows)[:, None]
-    mixed = attend(q, k, v, group.visible[:, None], group.distance[:, None], scoring)
+    mixed = attend(q, k, v, group.sight, scoring)
     call.out.index_copy_(0, group.rows, mixed[:, 0])
 
 
 def _prefill(call: AttentionCall, tile: PrefillTile, scoring: Scoring) -> None:
     k, v = _gather(call, tile.pages[None])
     q = call.q[None, tile.start : tile.stop]
-    mixed = attend(q, k, v, tile.visible[None], tile.distance[None], scoring)
+    mixed = attend(q, k, v, tile.sight, scoring)
     call.out[tile.start : tile.stop].copy_(mixed[0])

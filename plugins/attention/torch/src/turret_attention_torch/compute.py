@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turret_attention_torch.metadata import Sight
+
 __all__ = ["Scoring", "attend"]
 
 
@@ -31,8 +33,8 @@ class Scoring:
         return self.softcap == 0.0 and self.sinks is None and self.slopes is None
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, distance: Tensor, scoring: Scoring) -> Tensor:
-    """[b, n, Hq, Dv] from q [b, n, Hq, D], k [b, L, Hkv, D], v [b, L, Hkv, Dv], visible and distance [b, n, L].
+def attend(q: Tensor, k: Tensor, v: Tensor, sight: Sight, scoring: Scoring) -> Tensor:
+    """[b, n, Hq, Dv] from q [b, n, Hq, D], k [b, L, Hkv, D], v [b, L, Hkv, Dv].
 
     The G heads that share a KV head become rows of one problem, so that keys and values are read once for all of them.
     """
@@ -41,22 +43,23 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, distance: Tensor, s
     group = heads // kv_heads
     rows = q.view(b, n, kv_heads, group, size).permute(0, 2, 3, 1, 4).reshape(b, kv_heads, group * n, size)
     keys, values = k.transpose(1, 2), v.transpose(1, 2)
-    mask = visible.repeat(1, group, 1)[:, None]
     if scoring.plain:
+        mask = sight.mask(group, q.dtype)
         mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scoring.scale)
     else:
-        mixed = _written_out(rows, keys, values, mask, distance.repeat(1, group, 1)[:, None], scoring)
-    return mixed.view(b, kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(b, n, heads, -1)
+        mixed = _written_out(rows, keys, values, sight, scoring)
+    return mixed.reshape(b, kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(b, n, heads, -1)
 
 
-def _written_out(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, distance: Tensor, scoring: Scoring) -> Tensor:
-    """Softmax attention in float32, step by step; q [b, Hkv, G * n, D], mask and distance [b, 1, G * n, L]."""
+def _written_out(q: Tensor, k: Tensor, v: Tensor, sight: Sight, scoring: Scoring) -> Tensor:
+    """Softmax attention in float32, step by step; q [b, Hkv, G * n, D], k [b, Hkv, L, D], v [b, Hkv, L, Dv]."""
+    group = q.shape[2] // sight.visible.shape[1]
     scores = torch.matmul(q.float(), k.float().transpose(-1, -2)) * scoring.scale
     if scoring.softcap:
         scores = torch.tanh(scores / scoring.softcap) * scoring.softcap
     if scoring.slopes is not None:
-        scores = scores + _per_row(scoring.slopes, scores) * distance
-    scores = scores.masked_fill(~mask, float("-inf"))
+        scores = scores + _per_row(scoring.slopes, scores) * sight.spread(sight.distance, group)
+    scores = scores.masked_fill(sight.spread(~sight.visible, group), float("-inf"))
     peak = scores.amax(-1, keepdim=True)
     sinks = None if scoring.sinks is None else _per_row(scoring.sinks, scores)
     if sinks is not None:

@@ -7,16 +7,16 @@ Made once per step and KV group, shared by the group's layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from turret.contracts import AttentionBatch
 
-__all__ = ["DecodeGroup", "PrefillTile", "StepMetadata", "plan_step"]
+__all__ = ["DecodeGroup", "PrefillTile", "Sight", "StepMetadata", "plan_step"]
 
-TILE = 512
+TILE = 256
 """Queries of one request that are computed at once."""
 
 GROUP_TOKENS = 1 << 16
@@ -24,25 +24,45 @@ GROUP_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """What n queries of b problems see of the L gathered slots: `visible` and `distance` (key position minus query
+    position), both [b, n, L]. Masks made from them are kept, since every layer of the group asks for the same."""
+
+    visible: Tensor
+    distance: Tensor
+    masks: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
+
+    def spread(self, values: Tensor, group: int) -> Tensor:
+        """[b, 1, group * n, L] (or broadcastable to it) of values [b, n, L]: rows of one KV head, heads first."""
+        return values[:, None] if values.shape[1] == 1 else values.repeat(1, group, 1)[:, None]
+
+    def mask(self, group: int, dtype: torch.dtype) -> Tensor:
+        """What to add to scores: 0 where visible, minus infinity elsewhere."""
+        found = self.masks.get((group, dtype))
+        if found is None:
+            hidden = self.spread(~self.visible, group)
+            found = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, float("-inf"))
+            self.masks[group, dtype] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Requests with one token each. `rows` [b] are their rows of q; `pages` [b, P]; `visible` [b, L] over the gathered
-    L = P * block_size slots; `distance` [b, L] is key position minus query position."""
+    """Requests with one token each: `rows` [b] are their rows of q, `pages` [b, P] what they look at."""
 
     rows: Tensor
     pages: Tensor
-    visible: Tensor
-    distance: Tensor
+    sight: Sight
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillTile:
-    """Queries [start, stop) of the step, all of one request. `pages` [P]; `visible`, `distance` [stop - start, L]."""
+    """Queries [start, stop) of the step, all of one request, and the `pages` [P] they look at."""
 
     start: int
     stop: int
     pages: Tensor
-    visible: Tensor
-    distance: Tensor
+    sight: Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +120,14 @@ def _decode_group(batch: AttentionBatch, members: list[int]) -> DecodeGroup:
     visible = distance <= 0
     if batch.window is not None:
         visible &= distance > -batch.window
-    return DecodeGroup(rows, pages, visible, distance)
+    return DecodeGroup(rows, pages, Sight(visible[:, None], distance[:, None]))
 
 
 def _tiles(batch: AttentionBatch, index: int) -> list[PrefillTile]:
     begin, end = batch.query_start_list[index], batch.query_start_list[index + 1]
     cached = batch.seq_lens_list[index] - (end - begin)
-    return [
-        _tile(batch, index, (start, min(end, start + TILE)), cached - begin) for start in range(begin, end, TILE)
-    ]  # fmt: skip
+    spans = [(start, min(end, start + TILE)) for start in range(begin, end, TILE)]
+    return [_tile(batch, index, span, cached - begin) for span in spans]
 
 
 def _tile(batch: AttentionBatch, index: int, rows: tuple[int, int], shift: int) -> PrefillTile:
@@ -127,4 +146,4 @@ def _tile(batch: AttentionBatch, index: int, rows: tuple[int, int], shift: int) 
     visible = (keys < length).expand_as(distance) if batch.bidirectional else distance <= 0
     if window is not None:
         visible = visible & (distance > -window) & (distance < window)
-    return PrefillTile(rows[0], rows[1], pages, visible, distance)
+    return PrefillTile(rows[0], rows[1], pages, Sight(visible[None], distance[None]))
