@@ -44,11 +44,12 @@ class EngineCore:
         self._depth = async_depth
         self._in_flight: deque[int] = deque()
         self._last_words: list[TokenEvent] = []
+        self._peeked: list[int] = []  # step sizes that a peek took from the scheduler and `stats` still owes
         self._methods: dict[str, Callable[..., Any]] = {
             "health": lambda: self._worker.call("health", []),
             "pid": os.getpid,
             "reset_prefix_cache": scheduler.reset_prefix_cache,
-            "stats": self.stats,
+            "stats": self._peek,
             "worker": lambda method, *args: self._worker.call(method, list(args)),
         }
 
@@ -102,8 +103,12 @@ class EngineCore:
         return words
 
     def stats(self) -> EngineStats:
-        """Counters and gauges of now."""
-        return self._scheduler.stats()
+        """Counters and gauges of now; each step's size is in `step_tokens` once."""
+        stats = self._scheduler.stats()
+        if not self._peeked:
+            return stats
+        peeked, self._peeked = self._peeked, []
+        return msgspec.structs.replace(stats, step_tokens=peeked + stats.step_tokens)
 
     def call(self, method: str, args: list[Any]) -> Any:
         """A named method with plain arguments; raises `EngineError` for an unknown one."""
@@ -121,6 +126,12 @@ class EngineCore:
             self.dead_reason = "the engine was shut down"
         self._worker.shutdown()
         return events
+
+    def _peek(self) -> EngineStats:
+        """What `stats` says, without taking the step sizes from whoever counts them."""
+        stats = self.stats()
+        self._peeked = stats.step_tokens
+        return stats
 
     def _collect(self) -> list[TokenEvent]:
         result = self._worker.collect()

@@ -8,6 +8,7 @@ Frames go as objects, with nothing encoded: a queue in, `call_soon_threadsafe` o
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 
@@ -18,6 +19,8 @@ from turret.errors import EngineDeadError
 from turret.messages import ClientFrame, EngineFrame, EngineReady, Shutdown
 
 __all__ = ["ThreadLink"]
+
+logger = logging.getLogger(__name__)
 
 
 class ThreadLink:
@@ -70,9 +73,9 @@ class ThreadLink:
         if timeout > 0:
             try:
                 await asyncio.wait_for(self._ended.wait(), timeout)
-            except TimeoutError as error:
-                raise EngineDeadError(f"the engine's thread did not end within {timeout:g} s") from error
-            self._thread.join()
+                self._thread.join()
+            except TimeoutError:
+                logger.error("the engine's thread did not end within %g s and is left behind", timeout)
 
     def _on_end(self, receiver: Receiver, reason: str | None) -> None:
         self._alive = False

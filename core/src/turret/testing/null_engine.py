@@ -170,11 +170,11 @@ class NullWorker:
         at_fault = plan.step_id == config.fault_step
         if at_fault and config.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        results = self._run(plan)
         if at_fault and config.fault == "raise":
             return ZeroDivisionError("division by zero in a kernel")
         if at_fault and config.fault == "dead":
             return EngineDeadError("worker 0 was killed by SIGKILL")
-        results = self._run(plan)
         if at_fault and config.fault == "request" and results:
             results[0] = RequestResult(request_id=results[0].request_id, error="out of memory for this request")
         return StepResult(step_id=plan.step_id, results=results)
