@@ -1,0 +1,166 @@
+// The C ABI of the library and the choice of ISA level at run time.
+//
+// Ops take a pointer to their arguments (kernels.h) and return 0, or a negative number: -1 an argument is out of range,
+// -2 no memory. Every pointer is borrowed for the call, except packed weights, which live until tc_free.
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels.h"
+
+namespace tc {
+namespace generic { extern const Kernels kKernels; }
+#if defined(TC_HAVE_AVX2)
+namespace avx2 { extern const Kernels kKernels; }
+#endif
+#if defined(TC_HAVE_AVX512)
+namespace avx512 { extern const Kernels kKernels; }
+#endif
+#if defined(TC_HAVE_AVX512_BF16)
+namespace avx512_bf16 { extern const Kernels kKernels; }
+#endif
+
+namespace {
+
+// Best first; only levels that this machine can run.
+int levels(const Kernels* out[4]) {
+  int n = 0;
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_cpu_init();
+#if defined(TC_HAVE_AVX512) || defined(TC_HAVE_AVX512_BF16)
+  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#endif
+#if defined(TC_HAVE_AVX512_BF16)
+  if (wide && __builtin_cpu_supports("avx512bf16")) out[n++] = &avx512_bf16::kKernels;
+#endif
+#if defined(TC_HAVE_AVX512)
+  if (wide) out[n++] = &avx512::kKernels;
+#endif
+#if defined(TC_HAVE_AVX2)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) out[n++] = &avx2::kKernels;
+#endif
+#endif
+  out[n++] = &generic::kKernels;
+  return n;
+}
+
+const Kernels*& active() {
+  static const Kernels* one = [] {
+    const Kernels* all[4];
+    levels(all);
+    return all[0];
+  }();
+  return one;
+}
+
+constexpr int64_t kSmall = 16384;  // values: below this a fork costs more than it saves
+
+void spread(Job job, const void* args, int64_t values) {
+  PoolLock lock;
+  pool_run(job, args, values < kSmall ? 1 : 1 << 30);
+}
+
+}  // namespace
+}  // namespace tc
+
+using namespace tc;
+
+#define TC_API extern "C" __attribute__((visibility("default")))
+
+TC_API int tc_abi_version() { return 1; }
+
+TC_API const char* tc_level() { return active()->level; }
+
+// Writes the names of the levels that run here, best first, separated by spaces.
+TC_API int tc_levels(char* out, int size) {
+  const Kernels* all[4];
+  const int n = levels(all);
+  if (size < 1) return -1;
+  out[0] = 0;
+  for (int i = 0; i < n; i++) {
+    if (std::strlen(out) + std::strlen(all[i]->level) + 2 > size_t(size)) return -1;
+    if (i) std::strcat(out, " ");
+    std::strcat(out, all[i]->level);
+  }
+  return n;
+}
+
+TC_API int tc_use_level(const char* name) {
+  const Kernels* all[4];
+  const int n = levels(all);
+  for (int i = 0; i < n; i++)
+    if (!std::strcmp(all[i]->level, name)) {
+      PoolLock lock;
+      active() = all[i];
+      return 0;
+    }
+  return -1;
+}
+
+TC_API int tc_start(int threads, const int* cpus, int ncpus) { return pool_start(threads, cpus, ncpus); }
+TC_API int tc_threads() { return pool_threads(); }
+
+TC_API void* tc_pack_blocks(int type, const void* rows, int64_t row_bytes, int64_t n, int64_t k) {
+  return pack_blocks(type, static_cast<const uint8_t*>(rows), row_bytes, n, k);
+}
+TC_API void* tc_pack_plain(int element, const void* rows, int64_t stride, int64_t n, int64_t k) {
+  return pack_plain(element, rows, stride, n, k);
+}
+TC_API void tc_free(void* packed) { free_packed(static_cast<Packed*>(packed)); }
+TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<const Packed*>(packed)->bytes); }
+
+TC_API int tc_linear(const LinearArgs* args) {
+  LinearArgs a = *args;
+  if (a.rows <= 0) return a.rows == 0 ? 0 : -1;
+  PoolLock lock;
+  const Kernels* kernels = active();
+  const int threads = pool_threads_locked();
+  a.scratch = pool_scratch(kernels->linear_scratch(a, threads));
+  if (!a.scratch) return -2;
+  pool_run(kernels->linear, &a, threads);
+  return 0;
+}
+
+TC_API int tc_rows(const RowsArgs* a) {
+  for (int64_t i = 0; i < a->rows; i++)
+    if (a->ids[i] < 0 || a->ids[i] >= a->w->n) return -1;
+  spread(active()->rows, a, a->rows * a->w->k * 4);
+  return 0;
+}
+
+TC_API int tc_embedding(const EmbeddingArgs* a) {
+  for (int64_t i = 0; i < a->rows; i++)
+    if (a->ids[i] < 0 || a->ids[i] >= a->entries) return -1;
+  spread(active()->embedding, a, a->rows * a->width);
+  return 0;
+}
+
+TC_API int tc_norm(const NormArgs* a) {
+  spread(active()->norm, a, a->rows * a->width);
+  return 0;
+}
+TC_API int tc_rotary(const RotaryArgs* a) {
+  spread(active()->rotary, a, a->rows * (a->q_heads + a->k_heads) * a->rotary_dim);
+  return 0;
+}
+TC_API int tc_gated(const GatedArgs* a) {
+  spread(active()->gated, a, a->rows * a->width * 2);
+  return 0;
+}
+TC_API int tc_softcap(const SoftcapArgs* a) {
+  spread(active()->softcap, a, a->count);
+  return 0;
+}
+
+TC_API int tc_attention(const AttentionArgs* args) {
+  AttentionArgs a = *args;
+  if (a.kv_heads < 1 || a.heads % a.kv_heads || a.head_size % 16 || a.head_size > 512 || a.block_size % 16) return -1;
+  if (a.tokens <= 0) return 0;
+  PoolLock lock;
+  const Kernels* kernels = active();
+  const int threads = pool_threads_locked();
+  a.scratch = pool_scratch(kernels->attention_scratch(a, threads));
+  if (!a.scratch) return -2;
+  pool_run(kernels->attention, &a, threads);
+  return 0;
+}

@@ -1,0 +1,172 @@
+// Norms, rotary, gated activations, softcap and the plain embedding: one pass over rows, float32 inside.
+
+template <typename T> TC_INLINE float load_one(const T* p);
+template <> TC_INLINE float load_one(const float* p) { return *p; }
+template <> TC_INLINE float load_one(const bf16* p) { return from_bf16(*p); }
+TC_INLINE void store_one(float* p, float v) { *p = v; }
+TC_INLINE void store_one(bf16* p, float v) { *p = to_bf16(v); }
+
+// Applies f to vectors of a row of `width` values. The tail goes through a padded vector, so that each value is computed
+// by the same instructions wherever it stands.
+template <typename F>
+TC_INLINE void each_vector(int64_t width, F f) {
+  int64_t i = 0;
+  for (; i + kWidth <= width; i += kWidth) f(i, kWidth);
+  if (i < width) f(i, int(width - i));
+}
+template <typename T>
+TC_INLINE vf load_some(const T* p, int count) {
+  if (count == kWidth) return vload(p);
+  T padded[kWidth] = {};
+  std::memcpy(padded, p, size_t(count) * sizeof(T));
+  return vload(padded);
+}
+template <typename T>
+TC_INLINE void store_some(T* p, int count, vf v) {
+  if (count == kWidth) return vstore(p, v);
+  T padded[kWidth];
+  vstore(padded, v);
+  std::memcpy(p, padded, size_t(count) * sizeof(T));
+}
+
+template <typename T, typename W>
+static void norm_rows(const NormArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; r++) {
+    const int64_t run = r / a.inner, place = r % a.inner;
+    const T* x = static_cast<const T*>(a.x) + run * a.x_stride + place * a.x_inner;
+    T* residual = a.residual ? static_cast<T*>(a.residual) + r * a.residual_stride : nullptr;
+    vf squares = vset(0.f);
+    each_vector(a.width, [&](int64_t i, int n) {
+      vf v = load_some(x + i, n);
+      if (residual) {  // what is normalised is the residual as stored
+        store_some(residual + i, n, v + load_some(residual + i, n));
+        v = load_some(residual + i, n);
+      }
+      squares = vfma(v, v, squares);
+    });
+    const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
+    const T* from = residual ? residual : x;
+    T* out = static_cast<T*>(a.out) + run * a.out_stride + place * a.out_inner;
+    const W* weight = static_cast<const W*>(a.weight);
+    each_vector(a.width, [&](int64_t i, int n) {
+      store_some(out + i, n, load_some(from + i, n) * inverse * (offset + load_some(weight + i, n)));
+    });
+  }
+}
+
+static void norm(const void* args, Team& team) {
+  const auto& a = *static_cast<const NormArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
+  if (a.element == kFloat32) {
+    if (a.weight_element == kFloat32) norm_rows<float, float>(a, begin, end);
+    else norm_rows<float, bf16>(a, begin, end);
+  } else {
+    if (a.weight_element == kFloat32) norm_rows<bf16, float>(a, begin, end);
+    else norm_rows<bf16, bf16>(a, begin, end);
+  }
+}
+
+template <typename T>
+static void rotate_head(T* head, const float* cos, const float* sin, int64_t half, bool interleaved) {
+  if (interleaved) {
+    for (int64_t i = 0; i < half; i++) {
+      const float a = load_one(head + 2 * i), b = load_one(head + 2 * i + 1);
+      store_one(head + 2 * i, a * cos[i] - b * sin[i]);
+      store_one(head + 2 * i + 1, b * cos[i] + a * sin[i]);
+    }
+    return;
+  }
+  each_vector(half, [&](int64_t i, int n) {
+    const vf a = load_some(head + i, n), b = load_some(head + half + i, n), c = load_some(cos + i, n), s = load_some(sin + i, n);
+    store_some(head + i, n, a * c - b * s);
+    store_some(head + half + i, n, b * c + a * s);
+  });
+}
+
+template <typename T>
+static void rotary_rows(const RotaryArgs& a, int64_t begin, int64_t end) {
+  const int64_t half = a.rotary_dim / 2;
+  for (int64_t r = begin; r < end; r++) {
+    const float* cos = a.cos_sin + a.positions[r] * a.rotary_dim;
+    for (int64_t h = 0; h < a.q_heads; h++)
+      rotate_head(static_cast<T*>(a.q) + r * a.q_stride + h * a.q_head_stride, cos, cos + half, half, a.interleaved != 0);
+    for (int64_t h = 0; h < a.k_heads; h++)
+      rotate_head(static_cast<T*>(a.k) + r * a.k_stride + h * a.k_head_stride, cos, cos + half, half, a.interleaved != 0);
+  }
+}
+
+static void rotary(const void* args, Team& team) {
+  const auto& a = *static_cast<const RotaryArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
+  if (a.element == kFloat32) rotary_rows<float>(a, begin, end);
+  else rotary_rows<bf16>(a, begin, end);
+}
+
+template <typename T>
+static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; r++) {
+    const T* gate = static_cast<const T*>(a.x) + r * a.x_stride;
+    const T* up = gate + a.width;
+    T* out = static_cast<T*>(a.out) + r * a.out_stride;
+    each_vector(a.width, [&](int64_t i, int n) {
+      const vf g = load_some(gate + i, n), u = load_some(up + i, n);
+      vf y;
+      if (a.kind == 0) {
+        y = g / (vset(1.f) + vexp(vset(0.f) - g));
+      } else if (a.kind == 1) {
+        const vf inner = vset(0.7978845608028654f) * g * vfma(vset(0.044715f) * g, g, vset(1.f));
+        y = vset(0.5f) * g * (vset(1.f) + vtanh(inner));
+      } else {
+        alignas(64) float lane[kWidth];
+        vstore(lane, g);
+        for (int j = 0; j < kWidth; j++) lane[j] = 0.5f * (1.f + ::erff(lane[j] * 0.7071067811865476f));
+        y = g * vload(lane);
+      }
+      store_some(out + i, n, y * u);
+    });
+  }
+}
+
+static void gated(const void* args, Team& team) {
+  const auto& a = *static_cast<const GatedArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
+  if (a.element == kFloat32) gated_rows<float>(a, begin, end);
+  else gated_rows<bf16>(a, begin, end);
+}
+
+template <typename T>
+static void softcap_span(const SoftcapArgs& a, int64_t begin, int64_t end) {
+  T* x = static_cast<T*>(a.x) + begin;
+  each_vector(end - begin, [&](int64_t i, int n) {
+    store_some(x + i, n, vset(a.cap) * vtanh(load_some(x + i, n) / vset(a.cap)));
+  });
+}
+
+static void softcap(const void* args, Team& team) {
+  const auto& a = *static_cast<const SoftcapArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.count, begin, end);
+  if (a.element == kFloat32) softcap_span<float>(a, begin, end);
+  else softcap_span<bf16>(a, begin, end);
+}
+
+template <typename T>
+static void embedding_rows(const EmbeddingArgs& a, int64_t begin, int64_t end) {
+  for (int64_t r = begin; r < end; r++) {
+    const T* from = static_cast<const T*>(a.table) + a.ids[r] * a.width;
+    T* out = static_cast<T*>(a.out) + r * a.width;
+    if (a.scale == 1.f) std::memcpy(out, from, size_t(a.width) * sizeof(T));
+    else each_vector(a.width, [&](int64_t i, int n) { store_some(out + i, n, load_some(from + i, n) * vset(a.scale)); });
+  }
+}
+
+static void embedding(const void* args, Team& team) {
+  const auto& a = *static_cast<const EmbeddingArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
+  if (a.element == kFloat32) embedding_rows<float>(a, begin, end);
+  else embedding_rows<bf16>(a, begin, end);
+}

@@ -1,0 +1,27 @@
+// All kernels of one ISA level. Compiled once per level with its own flags and TC_LEVEL.
+//
+// No template of the standard library is used here: a copy of one compiled for AVX-512 must not be picked by the linker
+// for the whole library.
+#include "kernels.h"
+
+#include <math.h>
+
+#include "simd.h"
+
+namespace tc {
+namespace TC_LEVEL {
+
+#include "linear.inl"
+#include "elementwise.inl"
+#include "attention.inl"
+
+#define TC_TEXT2(x) #x
+#define TC_TEXT(x) TC_TEXT2(x)
+
+extern const Kernels kKernels;
+const Kernels kKernels = {
+    TC_TEXT(TC_LEVEL), linear_scratch, linear, rows, embedding, norm, rotary, gated, softcap, attention_scratch, attention,
+};
+
+}  // namespace TC_LEVEL
+}  // namespace tc

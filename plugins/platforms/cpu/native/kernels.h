@@ -1,0 +1,121 @@
+// Arguments of every kernel and the table through which one ISA level offers them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "packed.h"
+#include "pool.h"
+
+namespace tc {
+
+enum Element : int { kFloat32 = 0, kBFloat16 = 1 };
+
+// out[M,N] = x[M,K] W^T + bias. Strides in elements.
+struct LinearArgs {
+  const Packed* w;
+  const void* x;
+  int64_t x_stride;
+  void* out;
+  int64_t out_stride;
+  int64_t rows;
+  const void* bias;
+  int element;  // of x
+  int out_element;
+  int bias_element;
+  uint8_t* scratch;
+};
+
+struct RowsArgs {
+  const Packed* w;
+  const int64_t* ids;
+  void* out;
+  int64_t out_stride;
+  int64_t rows;
+  int element;
+};
+
+struct EmbeddingArgs {
+  const void* table;
+  const int64_t* ids;
+  void* out;
+  int64_t entries, rows, width;
+  float scale;
+  int element;
+};
+
+// `residual` null: plain norm. Gain is offset + weight. Rows come in runs of `inner` (heads of a token), with strides
+// between runs and within them.
+struct NormArgs {
+  void* out;
+  const void* x;
+  void* residual;
+  const void* weight;
+  int64_t out_stride, x_stride, residual_stride;
+  int64_t inner, out_inner, x_inner;
+  int64_t rows, width;
+  float eps, offset;
+  int element, weight_element;
+};
+
+struct RotaryArgs {
+  void *q, *k;
+  int64_t q_stride, k_stride, q_head_stride, k_head_stride;  // between tokens, between heads
+  const float* cos_sin;
+  const int64_t* positions;
+  int64_t rows, q_heads, k_heads, rotary_dim;
+  int interleaved;
+  int element;
+};
+
+// kind 0 silu, 1 gelu (tanh), 2 gelu (erf)
+struct GatedArgs {
+  void* out;
+  const void* x;
+  int64_t out_stride, x_stride;
+  int64_t rows, width;
+  int kind;
+  int element;
+};
+
+struct SoftcapArgs {
+  void* x;
+  int64_t count;
+  float cap;
+  int element;
+};
+
+// Paged attention; see attention.inl for the page layout. `k` and `v` are written to the cache first.
+struct AttentionArgs {
+  const void *q, *k, *v;
+  void *out, *kv;
+  int64_t q_stride, k_stride, v_stride, out_stride;  // between tokens; heads are contiguous
+  const int32_t* query_start;
+  const int32_t* seq_lens;
+  const int32_t* block_table;
+  const int64_t* slots;
+  int64_t table_stride;
+  int64_t batch, tokens;
+  int64_t heads, kv_heads, head_size, block_size;
+  int64_t window;  // 0: none
+  float scale, softcap;
+  const float* sinks;
+  int element;  // of q, k, v, out and the cache
+  uint8_t* scratch;
+  int64_t scratch_bytes;
+};
+
+struct Kernels {
+  const char* level;
+  size_t (*linear_scratch)(const LinearArgs&, int threads);
+  void (*linear)(const void*, Team&);
+  void (*rows)(const void*, Team&);
+  void (*embedding)(const void*, Team&);
+  void (*norm)(const void*, Team&);
+  void (*rotary)(const void*, Team&);
+  void (*gated)(const void*, Team&);
+  void (*softcap)(const void*, Team&);
+  size_t (*attention_scratch)(const AttentionArgs&, int threads);
+  void (*attention)(const void*, Team&);
+};
+
+}  // namespace tc

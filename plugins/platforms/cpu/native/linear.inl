@@ -1,0 +1,498 @@
+// Linear layers on packed weights.
+//
+// Two drivers. `dot`: bf16 activations on bf16 dot products; codes stay integers (exact in bf16), each group's sum is
+// scaled in float32, an offset m enters through the sum of the group's activations: the weight is never rounded.
+// `wide`: float32 multiply-add on weights decoded to float32; serves float32 activations and every level without bf16
+// dot products.
+//
+// In both an output element is one chain of operations along K in a fixed order, whatever the rows beside it.
+
+constexpr int kStripe = 2 * kWidth;  // columns that a wide tile holds in two vectors
+#if defined(__AVX512F__)
+constexpr int kWideRows = 12;
+#elif defined(__AVX2__)
+constexpr int kWideRows = 6;
+#else
+constexpr int kWideRows = 4;
+#endif
+constexpr int kDotRows = 12;
+constexpr int64_t kActivationBytes = 384 << 10;  // activations of a chunk of rows stay in the second-level cache
+
+TC_INLINE int64_t chunk_rows(int64_t row_bytes) {
+  int64_t rows = kActivationBytes / row_bytes / 12 * 12;
+  return rows < 24 ? 24 : rows > 192 ? 192 : rows;
+}
+TC_INLINE int64_t align64(int64_t n) { return (n + 63) & ~int64_t(63); }
+
+// ---- decoding to float32 -------------------------------------------------------------------------------------------
+
+// One unit of codes to float32 [unit][32], bit for bit the values of the format.
+static void decode_unit_wide(const Packed& w, const uint8_t* unit, float* out) {
+  alignas(64) float d[kPanel], low[kPanel], scale[kPanel], offset[kPanel];
+  const auto* d16 = reinterpret_cast<const uint16_t*>(unit + w.d_offset());
+  const auto* l16 = reinterpret_cast<const uint16_t*>(unit + w.low_offset());
+  for (int c = 0; c < kPanel; c++) d[c] = from_f16(d16[c]);
+  if (w.has_low)
+    for (int c = 0; c < kPanel; c++) low[c] = from_f16(l16[c]);
+  const uint8_t* codes = unit + w.code_offset();
+  const float* table = kCodeTables[w.table];
+  for (int g = 0; g < w.unit / w.sub; g++) {
+    const auto* s8 = reinterpret_cast<const int8_t*>(unit + w.sub_offset()) + g * kPanel;
+    const uint8_t* o8 = unit + w.sub_low_offset() + g * kPanel;
+    for (int c = 0; c < kPanel; c++) {
+      scale[c] = w.has_sub ? d[c] * float(s8[c]) : d[c];
+      offset[c] = w.has_low ? (w.has_sub ? 0.f - low[c] * float(o8[c]) : low[c]) : 0.f;
+    }
+    float* o = out + int64_t(g) * w.sub * kPanel;
+    const int k0 = g * w.sub;
+    if (w.code_bits == 8) {
+      for (int k = 0; k < w.sub; k++) {
+        const auto* row = reinterpret_cast<const int8_t*>(codes) + (k0 + k) / 2 * kPanel * 2 + (k0 + k) % 2;
+        for (int c = 0; c < kPanel; c++) o[k * kPanel + c] = scale[c] * float(row[2 * c]);
+      }
+    } else {
+      for (int k = 0; k < w.sub; k++) {
+        const int at = k0 + k, shift = 4 * (at % 8 / 2);
+        for (int half = 0; half < 2; half++) {
+          const auto* words = reinterpret_cast<const uint16_t*>(codes) + (at / 8 * 2 + half) * 32 + at % 2;
+          float* to = o + k * kPanel + 16 * half;
+          const float* s = scale + 16 * half;
+          if (w.table == kIQ4) {
+            for (int c = 0; c < 16; c++) to[c] = s[c] * table[(words[2 * c] >> shift) & 15];
+          } else {
+            const float first = table[0];
+            for (int c = 0; c < 16; c++) to[c] = s[c] * (float((words[2 * c] >> shift) & 15) + first);
+          }
+        }
+      }
+    }
+    if (w.has_low)
+      for (int k = 0; k < w.sub; k++)
+        for (int c = 0; c < kPanel; c++) o[k * kPanel + c] += offset[c];
+  }
+}
+
+// Values [k0, k0 + count) of a panel as float32 [count][32]. k0 is a multiple of kChunk.
+static const float* wide_chunk(const Packed& w, const uint8_t* panel, int64_t k0, int64_t count, float* out) {
+  if (w.kind == kF32) return reinterpret_cast<const float*>(panel) + k0 * kPanel;
+  if (w.kind == kBF16) {
+    const auto* pairs = reinterpret_cast<const bf16*>(panel) + k0 * kPanel;
+    for (int64_t p = 0; p < count / 2; p++)
+      for (int c = 0; c < kPanel; c += kWidth) {
+        vf even, odd;
+        vpairs(pairs + (p * kPanel + c) * 2, even, odd);
+        vstore(out + 2 * p * kPanel + c, even);
+        vstore(out + (2 * p + 1) * kPanel + c, odd);
+      }
+    return out;
+  }
+  for (int64_t u = 0; u < count / w.unit; u++)
+    decode_unit_wide(w, panel + (k0 / w.unit + u) * w.unit_bytes, out + u * w.unit * kPanel);
+  return out;
+}
+
+// ---- the wide driver -----------------------------------------------------------------------------------------------
+
+template <int R>
+static void wide_tile(const float* x, int64_t x_stride, const float* w, int64_t count, float* acc) {
+  vf sum[R][2];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) sum[r][v] = vload(acc + r * kPanel + v * kWidth);
+  for (int64_t k = 0; k < count; k++, w += kPanel) {
+    const vf w0 = vload(w), w1 = vload(w + kWidth);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) {
+      const vf b = vset(x[r * x_stride + k]);
+      sum[r][0] = vfma(w0, b, sum[r][0]);
+      sum[r][1] = vfma(w1, b, sum[r][1]);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) vstore(acc + r * kPanel + v * kWidth, sum[r][v]);
+}
+
+using WideTile = void (*)(const float*, int64_t, const float*, int64_t, float*);
+static const WideTile kWideTiles[13] = {
+    nullptr,
+    wide_tile<1>, wide_tile<2>, wide_tile<3>, wide_tile<4>,
+#if defined(__AVX2__)
+    wide_tile<5>, wide_tile<6>,
+#endif
+#if defined(__AVX512F__)
+    wide_tile<7>, wide_tile<8>, wide_tile<9>, wide_tile<10>, wide_tile<11>, wide_tile<12>,
+#endif
+};
+
+static void write_columns(const LinearArgs& a, const float* acc, int64_t row0, int64_t rows, int64_t column0) {
+  const int64_t left = a.w->n - column0;
+  const int columns = left < kPanel ? int(left) : kPanel;
+  alignas(64) float bias[kPanel] = {};
+  if (a.bias)
+    for (int c = 0; c < columns; c++)
+      bias[c] = a.bias_element == kFloat32 ? static_cast<const float*>(a.bias)[column0 + c]
+                                           : from_bf16(static_cast<const bf16*>(a.bias)[column0 + c]);
+  for (int64_t r = 0; r < rows; r++, acc += kPanel) {
+    const int64_t at = (row0 + r) * a.out_stride + column0;
+    alignas(64) float line[kPanel];
+    for (int c = 0; c < kPanel; c += kWidth) vstore(line + c, a.bias ? vload(acc + c) + vload(bias + c) : vload(acc + c));
+    if (a.out_element == kFloat32) {
+      std::memcpy(static_cast<float*>(a.out) + at, line, size_t(columns) * 4);
+    } else if (columns == kPanel) {
+      for (int c = 0; c < kPanel; c += kWidth) vstore(static_cast<bf16*>(a.out) + at + c, vload(line + c));
+    } else {
+      alignas(64) bf16 narrow[kPanel];
+      for (int c = 0; c < kPanel; c += kWidth) vstore(narrow + c, vload(line + c));
+      std::memcpy(static_cast<bf16*>(a.out) + at, narrow, size_t(columns) * 2);
+    }
+  }
+}
+
+// Work of one chunk of rows is (panel, group of rows); groups only exist when there are fewer panels than threads need.
+struct Grid {
+  int64_t panels, groups, rows;
+  Grid(int64_t panels, int64_t rows, int threads, int tile) : panels(panels), groups(1), rows(rows) {
+    const int64_t most = (rows + tile - 1) / tile;
+    if (panels < 2 * threads) groups = (4 * threads + panels - 1) / panels;
+    if (groups > most) groups = most;
+    if (groups < 1) groups = 1;
+  }
+  int64_t items() const { return panels * groups; }
+  void item(int64_t i, int64_t& panel, int64_t& r0, int64_t& r1) const {
+    panel = i / groups;
+    r0 = rows * (i % groups) / groups;
+    r1 = rows * (i % groups + 1) / groups;
+  }
+};
+
+struct WideMemory {
+  int64_t chunk, stride;
+  size_t shared, own;
+  explicit WideMemory(const LinearArgs& a) {
+    stride = a.w->k_padded + 16;
+    chunk = chunk_rows(stride * 4);
+    if (chunk > a.rows) chunk = a.rows;
+    shared = size_t(align64(chunk * stride * 4));
+    own = size_t(align64(kChunk * kPanel * 4) + align64(chunk * kPanel * 4));
+  }
+};
+
+static void linear_wide(const LinearArgs& a, Team& team) {
+  const Packed& w = *a.w;
+  const WideMemory memory(a);
+  auto* xs = reinterpret_cast<float*>(a.scratch);
+  uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
+  auto* decoded = reinterpret_cast<float*>(own);
+  auto* acc = reinterpret_cast<float*>(own + align64(kChunk * kPanel * 4));
+  for (int64_t m = 0; m < a.rows; m += memory.chunk) {
+    const int64_t rows = a.rows - m < memory.chunk ? a.rows - m : memory.chunk;
+    int64_t begin, end;
+    team_share(team, rows, begin, end);
+    for (int64_t r = begin; r < end; r++) {
+      float* to = xs + r * memory.stride;
+      if (a.element == kFloat32)
+        std::memcpy(to, static_cast<const float*>(a.x) + (m + r) * a.x_stride, size_t(w.k) * 4);
+      else
+        for (int64_t k = 0; k < w.k; k++) to[k] = from_bf16(static_cast<const bf16*>(a.x)[(m + r) * a.x_stride + k]);
+      for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
+    }
+    team_barrier(team);
+    const Grid grid(w.panels, rows, team.count, kWideRows);
+    team_share(team, grid.items(), begin, end);
+    for (int64_t i = begin; i < end; i++) {
+      int64_t panel, r0, r1;
+      grid.item(i, panel, r0, r1);
+      std::memset(acc, 0, size_t(r1 - r0) * kPanel * 4);
+      for (int64_t k = 0; k < w.k_padded; k += kChunk) {
+        const int64_t count = w.k_padded - k < kChunk ? w.k_padded - k : kChunk;
+        const float* chunk = wide_chunk(w, w.panel(panel), k, count, decoded);
+        for (int64_t r = r0; r < r1; r += kWideRows) {
+          const int64_t tile = r1 - r < kWideRows ? r1 - r : kWideRows;
+          for (int c = 0; c < kPanel; c += kStripe)
+            kWideTiles[tile](xs + r * memory.stride + k, memory.stride, chunk + c, count, acc + (r - r0) * kPanel + c);
+        }
+      }
+      write_columns(a, acc, m + r0, r1 - r0, panel * kPanel);
+    }
+    team_barrier(team);
+  }
+}
+
+// ---- the dot driver ------------------------------------------------------------------------------------------------
+
+#if defined(__AVX512BF16__)
+
+TC_INLINE __m512 dot(__m512 acc, __m512i a, __m512i b) { return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b); }
+TC_INLINE __m512i pair_of(const bf16* x) {
+  int32_t both;
+  std::memcpy(&both, x, 4);
+  return _mm512_set1_epi32(both);
+}
+
+// A chunk of a panel, decoded: codes as bf16 pairs, scales and offsets of each group.
+struct DotChunk {
+  alignas(64) bf16 codes[kChunk * kPanel];
+  alignas(64) float scale[kChunk / 16][kPanel];
+  alignas(64) float low[kChunk / 16][kPanel];
+};
+
+TC_INLINE __m512i table_of(int table) {
+  alignas(64) bf16 entries[32];
+  for (int i = 0; i < 32; i++) entries[i] = to_bf16(kCodeTables[table][i % 16]);
+  return _mm512_load_si512(entries);
+}
+
+// 32 int8 to 32 bf16, exactly.
+TC_INLINE __m512i widen_codes(const uint8_t* p) {
+  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)p)));
+  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)(p + 16))));
+  return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+static void decode_unit_dot(const Packed& w, const uint8_t* unit, bf16* codes, float (*scale)[kPanel], float (*low)[kPanel]) {
+  for (int h = 0; h < 2; h++) {
+    const __m512 d = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + w.d_offset()) + h));
+    const __m512 m = w.has_low ? _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + w.low_offset()) + h)) : _mm512_setzero_ps();
+    if (!w.has_sub) {
+      _mm512_store_ps(scale[0] + 16 * h, d);
+      if (w.has_low) _mm512_store_ps(low[0] + 16 * h, m);
+      continue;
+    }
+    for (int g = 0; g < w.unit / w.sub; g++) {
+      const __m512i s = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_offset() + g * kPanel) + h));
+      _mm512_store_ps(scale[g] + 16 * h, _mm512_mul_ps(d, _mm512_cvtepi32_ps(s)));
+      if (!w.has_low) continue;
+      const __m512i o = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_low_offset() + g * kPanel) + h));
+      _mm512_store_ps(low[g] + 16 * h, _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(m, _mm512_cvtepi32_ps(o))));
+    }
+  }
+  const uint8_t* from = unit + w.code_offset();
+  if (w.code_bits == 8) {
+    for (int i = 0; i < w.unit; i++) {
+      _mm_prefetch((const char*)(from + 32 * i + 2048), _MM_HINT_T0);
+      _mm512_store_si512(codes + 32 * i, widen_codes(from + 32 * i));
+    }
+    return;
+  }
+  const __m512i table = table_of(w.table);
+  for (int g = 0; g < w.unit / 8; g++)
+    for (int h = 0; h < 2; h++) {
+      const __m512i words = _mm512_load_si512(from + (g * 2 + h) * 64);
+      _mm_prefetch((const char*)(from + (g * 2 + h) * 64 + 2048), _MM_HINT_T0);
+      bf16* to = codes + g * 8 * kPanel + h * 32;
+      _mm512_store_si512(to, _mm512_permutexvar_epi16(words, table));  // the lookup uses the low five bits: tables repeat
+      _mm512_store_si512(to + 64, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
+      _mm512_store_si512(to + 128, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
+      _mm512_store_si512(to + 192, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
+    }
+}
+
+// `groups` groups of 2 * PAIRS values; acc [R][32] += scale * (codes . x) (+ low * sum of x).
+template <int R, int PAIRS, bool LOW>
+static void dot_tile(const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, const DotChunk& w, int64_t groups, float* acc) {
+  const bf16* codes = w.codes;
+  for (int64_t g = 0; g < groups; g++, codes += PAIRS * 64) {
+    __m512 s[R][2];
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int p = 0; p < PAIRS; p++) {
+      const __m512i w0 = _mm512_load_si512(codes + p * 64), w1 = _mm512_load_si512(codes + p * 64 + 32);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; r++) {
+        const __m512i b = pair_of(x + r * x_stride + (g * PAIRS + p) * 2);
+        s[r][0] = dot(s[r][0], w0, b);
+        s[r][1] = dot(s[r][1], w1, b);
+      }
+    }
+    for (int v = 0; v < 2; v++) {
+      const __m512 scale = _mm512_load_ps(w.scale[g] + 16 * v);
+      const __m512 low = LOW ? _mm512_load_ps(w.low[g] + 16 * v) : _mm512_setzero_ps();
+#pragma GCC unroll 12
+      for (int r = 0; r < R; r++) {
+        __m512 c = _mm512_fmadd_ps(s[r][v], scale, _mm512_load_ps(acc + r * kPanel + 16 * v));
+        if (LOW) c = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride + g]), c);
+        _mm512_store_ps(acc + r * kPanel + 16 * v, c);
+      }
+    }
+  }
+}
+
+// Plain bf16 weights straight from the panel.
+template <int R>
+static void dot_plain_tile(const bf16* x, int64_t x_stride, const bf16* w, int64_t pairs, bool first, float* acc) {
+  __m512 s[R][2];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) s[r][v] = _mm512_load_ps(acc + r * kPanel + 16 * v);
+  for (int64_t p = 0; p < pairs; p++, w += 64) {
+    const __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 32);
+    if (first) {  // only the first tile of rows meets the panel cold
+      _mm_prefetch((const char*)w + 2048, _MM_HINT_T0);
+      _mm_prefetch((const char*)w + 2112, _MM_HINT_T0);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; r++) {
+      const __m512i b = pair_of(x + r * x_stride + 2 * p);
+      s[r][0] = dot(s[r][0], w0, b);
+      s[r][1] = dot(s[r][1], w1, b);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) _mm512_store_ps(acc + r * kPanel + 16 * v, s[r][v]);
+}
+
+using DotTile = void (*)(const bf16*, int64_t, const float*, int64_t, const DotChunk&, int64_t, float*);
+using DotPlainTile = void (*)(const bf16*, int64_t, const bf16*, int64_t, bool, float*);
+#define TC_TWELVE(name, ...) \
+  { nullptr, name<1 __VA_ARGS__>, name<2 __VA_ARGS__>, name<3 __VA_ARGS__>, name<4 __VA_ARGS__>, name<5 __VA_ARGS__>, \
+    name<6 __VA_ARGS__>, name<7 __VA_ARGS__>, name<8 __VA_ARGS__>, name<9 __VA_ARGS__>, name<10 __VA_ARGS__>, \
+    name<11 __VA_ARGS__>, name<12 __VA_ARGS__> }
+#define TC_COMMA ,
+static const DotTile kDotTiles[2][2][13] = {  // [group of 32][has low][rows]
+    {TC_TWELVE(dot_tile, TC_COMMA 8 TC_COMMA false), TC_TWELVE(dot_tile, TC_COMMA 8 TC_COMMA true)},
+    {TC_TWELVE(dot_tile, TC_COMMA 16 TC_COMMA false), TC_TWELVE(dot_tile, TC_COMMA 16 TC_COMMA true)},
+};
+static const DotPlainTile kDotPlainTiles[13] = TC_TWELVE(dot_plain_tile, );
+
+struct DotMemory {
+  int64_t chunk, stride, sums_stride;
+  size_t sums_at, shared, own;
+  explicit DotMemory(const LinearArgs& a) {
+    stride = a.w->k_padded + 32;  // off powers of two: the rows of a tile must not fall into the same cache sets
+    if (stride % 64 == 0) stride += 32;
+    sums_stride = a.w->has_low ? a.w->k_padded / a.w->sub : 0;
+    chunk = chunk_rows(stride * 2);
+    if (chunk > a.rows) chunk = a.rows;
+    sums_at = size_t(align64(chunk * stride * 2));
+    shared = sums_at + size_t(align64(chunk * sums_stride * 4));
+    own = sizeof(DotChunk) + size_t(align64(chunk * kPanel * 4));
+  }
+};
+
+static void prepare_row(const LinearArgs& a, int64_t row, bf16* to, float* sums) {
+  const Packed& w = *a.w;
+  std::memcpy(to, static_cast<const bf16*>(a.x) + row * a.x_stride, size_t(w.k) * 2);
+  for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
+  if (!w.has_low) return;
+  for (int64_t g = 0; g < w.k / w.sub; g++) {
+    vf sum = vload(to + g * w.sub);
+    if (w.sub == 32) sum = sum + vload(to + g * w.sub + 16);
+    sums[g] = vsum(sum);
+  }
+}
+
+static void dot_panel(const LinearArgs& a, const DotMemory& memory, const bf16* xs, const float* sums, int64_t panel, int64_t rows, DotChunk& chunk, float* acc) {
+  const Packed& w = *a.w;
+  const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
+  for (int64_t k = 0; k < w.k_padded; k += kChunk) {
+    const int64_t count = w.k_padded - k < kChunk ? w.k_padded - k : kChunk;
+    const bf16* plain = reinterpret_cast<const bf16*>(w.panel(panel)) + k * kPanel;
+    if (w.kind == kCodes)
+      for (int64_t u = 0; u < count / w.unit; u++) {
+        const int64_t g = u * w.unit / w.sub;
+        decode_unit_dot(w, w.panel(panel) + (k / w.unit + u) * w.unit_bytes, chunk.codes + u * w.unit * kPanel, chunk.scale + g, chunk.low + g);
+      }
+    for (int64_t t = 0; t < tiles; t++) {  // tiles of nearly equal height
+      const int64_t r0 = rows * t / tiles, height = rows * (t + 1) / tiles - r0;
+      const bf16* x = xs + r0 * memory.stride + k;
+      float* c = acc + r0 * kPanel;
+      if (w.kind == kCodes)
+        kDotTiles[w.sub == 32][w.has_low][height](x, memory.stride, sums + r0 * memory.sums_stride + k / w.sub, memory.sums_stride, chunk, count / w.sub, c);
+      else
+        kDotPlainTiles[height](x, memory.stride, plain, count / 2, t == 0, c);
+    }
+  }
+}
+
+static void linear_dot(const LinearArgs& a, Team& team) {
+  const Packed& w = *a.w;
+  const DotMemory memory(a);
+  auto* xs = reinterpret_cast<bf16*>(a.scratch);
+  auto* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at);
+  uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
+  auto& chunk = *reinterpret_cast<DotChunk*>(own);
+  auto* acc = reinterpret_cast<float*>(own + sizeof(DotChunk));
+  for (int64_t m = 0; m < a.rows; m += memory.chunk) {
+    const int64_t rows = a.rows - m < memory.chunk ? a.rows - m : memory.chunk;
+    int64_t begin, end;
+    team_share(team, rows, begin, end);
+    for (int64_t r = begin; r < end; r++) prepare_row(a, m + r, xs + r * memory.stride, sums + r * memory.sums_stride);
+    team_barrier(team);
+    const Grid grid(w.panels, rows, team.count, kDotRows);
+    team_share(team, grid.items(), begin, end);
+    for (int64_t i = begin; i < end; i++) {
+      int64_t panel, r0, r1;
+      grid.item(i, panel, r0, r1);
+      std::memset(acc, 0, size_t(r1 - r0) * kPanel * 4);
+      dot_panel(a, memory, xs + r0 * memory.stride, sums + r0 * memory.sums_stride, panel, r1 - r0, chunk, acc);
+      write_columns(a, acc, m + r0, r1 - r0, panel * kPanel);
+    }
+    team_barrier(team);
+  }
+}
+
+static bool dot_serves(const LinearArgs& a) { return a.element == kBFloat16 && a.w->kind != kF32; }
+#endif
+
+static size_t linear_scratch(const LinearArgs& a, int threads) {
+#if defined(__AVX512BF16__)
+  if (dot_serves(a)) {
+    const DotMemory memory(a);
+    return memory.shared + size_t(threads) * memory.own;
+  }
+#endif
+  const WideMemory memory(a);
+  return memory.shared + size_t(threads) * memory.own;
+}
+
+static void linear(const void* args, Team& team) {
+  const auto& a = *static_cast<const LinearArgs*>(args);
+#if defined(__AVX512BF16__)
+  if (dot_serves(a)) return linear_dot(a, team);
+#endif
+  linear_wide(a, team);
+}
+
+// ---- rows of a packed weight: the embedding of a tied head -----------------------------------------------------------
+
+static float value_of(const Packed& w, const uint8_t* unit, int column, int k) {
+  uint16_t d16, l16;
+  std::memcpy(&d16, unit + w.d_offset() + 2 * column, 2);
+  float scale = from_f16(d16);
+  const int g = k / w.sub;
+  if (w.has_sub) scale *= float(int8_t(unit[w.sub_offset() + g * kPanel + column]));
+  const uint8_t* codes = unit + w.code_offset();
+  float v;
+  if (w.code_bits == 8) {
+    v = scale * float(int8_t(codes[(k / 2 * kPanel + column) * 2 + k % 2]));
+  } else {
+    uint16_t word;
+    std::memcpy(&word, codes + ((k / 8 * 2 + column / 16) * 32 + 2 * (column % 16) + k % 2) * 2, 2);
+    v = scale * kCodeTables[w.table][(word >> (4 * (k % 8 / 2))) & 15];
+  }
+  if (!w.has_low) return v;
+  std::memcpy(&l16, unit + w.low_offset() + 2 * column, 2);
+  const float low = from_f16(l16);
+  return w.has_sub ? v + (0.f - low * float(unit[w.sub_low_offset() + g * kPanel + column])) : v + low;
+}
+
+static float weight_at(const Packed& w, int64_t row, int64_t k) {
+  const uint8_t* panel = w.panel(row / kPanel);
+  const int column = int(row % kPanel);
+  if (w.kind == kF32) return reinterpret_cast<const float*>(panel)[k * kPanel + column];
+  if (w.kind == kBF16) return from_bf16(reinterpret_cast<const bf16*>(panel)[(k / 2 * kPanel + column) * 2 + k % 2]);
+  return value_of(w, panel + k / w.unit * w.unit_bytes, column, int(k % w.unit));
+}
+
+static void rows(const void* args, Team& team) {
+  const auto& a = *static_cast<const RowsArgs*>(args);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
+  for (int64_t r = begin; r < end; r++)
+    for (int64_t k = 0; k < a.w->k; k++) {
+      const float v = weight_at(*a.w, a.ids[r], k);
+      if (a.element == kFloat32)
+        static_cast<float*>(a.out)[r * a.out_stride + k] = v;
+      else
+        static_cast<bf16*>(a.out)[r * a.out_stride + k] = to_bf16(v);
+    }
+}

@@ -1,0 +1,221 @@
+// Threads that spin briefly for the next job and then sleep on a futex, so that an idle process uses no CPU.
+#include "pool.h"
+
+#include <cstdlib>
+#include <new>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
+namespace tc {
+namespace {
+
+constexpr int kSpinsBeforeSleep = 4000;  // about 100 microseconds: longer than the gap between two ops of a step
+constexpr int kSpinsBeforeYield = 2000;  // a thread that waits for a preempted one must give its core away
+
+inline void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void sleep_while(std::atomic<uint32_t>& word, uint32_t seen) {
+#if defined(__linux__)
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+#else
+  if (word.load(std::memory_order_acquire) == seen) std::this_thread::yield();
+#endif
+}
+
+void wake_all(std::atomic<uint32_t>& word) {
+#if defined(__linux__)
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
+#endif
+}
+
+void pin(std::thread& thread, int cpu) {
+#if defined(__linux__)
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);  // refusal leaves the thread where it may run
+#endif
+}
+
+}  // namespace
+
+struct Pool {
+  explicit Pool(int threads, std::vector<int> cpus) : count(threads), cpus(std::move(cpus)) {
+    for (int i = 1; i < count; i++) {
+      workers.emplace_back([this, i] { work(i); });
+      if (!this->cpus.empty()) pin(workers.back(), this->cpus[size_t(i) % this->cpus.size()]);
+    }
+  }
+
+  ~Pool() {
+    stop.store(true, std::memory_order_relaxed);
+    generation.fetch_add(1, std::memory_order_release);
+    wake_all(generation);
+    for (auto& worker : workers) worker.join();
+    std::free(scratch);
+  }
+
+  void run(Job next, const void* next_args, int threads) {
+    if (threads > count) threads = count;
+    if (threads <= 1) {
+      Team team{0, 1, this};
+      next(next_args, team);
+      return;
+    }
+    job = next;
+    args = next_args;
+    active = threads;
+    pending.store(count - 1, std::memory_order_relaxed);
+    generation.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) > 0) wake_all(generation);
+    Team team{0, threads, this};
+    next(next_args, team);
+    for (int spins = 0; pending.load(std::memory_order_acquire) != 0;) relax(spins);
+  }
+
+  void barrier(int threads) {
+    const uint32_t phase = barrier_phase.load(std::memory_order_acquire);
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) == threads - 1) {
+      arrived.store(0, std::memory_order_relaxed);
+      barrier_phase.fetch_add(1, std::memory_order_release);
+      return;
+    }
+    for (int spins = 0; barrier_phase.load(std::memory_order_acquire) == phase;) relax(spins);
+  }
+
+  static void relax(int& spins) {
+    if (++spins < kSpinsBeforeYield) {
+      pause_cpu();
+    } else {
+      sched_yield();
+      spins = 0;
+    }
+  }
+
+  void work(int id) {
+    uint32_t seen = 0;
+    for (;;) {
+      uint32_t now;
+      for (int spins = 0; (now = generation.load(std::memory_order_acquire)) == seen;) {
+        if (++spins < kSpinsBeforeSleep) {
+          pause_cpu();
+          continue;
+        }
+        sleepers.fetch_add(1, std::memory_order_seq_cst);
+        sleep_while(generation, seen);
+        sleepers.fetch_sub(1, std::memory_order_relaxed);
+        spins = 0;
+      }
+      seen = now;
+      if (stop.load(std::memory_order_relaxed)) return;
+      if (id < active) {
+        Team team{id, active, this};
+        job(args, team);
+      }
+      pending.fetch_sub(1, std::memory_order_release);
+    }
+  }
+
+  const int count;
+  const std::vector<int> cpus;
+  std::vector<std::thread> workers;
+  Job job = nullptr;
+  const void* args = nullptr;
+  int active = 0;
+  uint8_t* scratch = nullptr;
+  size_t scratch_bytes = 0;
+  std::atomic<bool> stop{false};
+  alignas(64) std::atomic<uint32_t> generation{0};
+  alignas(64) std::atomic<int> pending{0};
+  alignas(64) std::atomic<int> sleepers{0};
+  alignas(64) std::atomic<int> arrived{0};
+  alignas(64) std::atomic<uint32_t> barrier_phase{0};
+};
+
+namespace {
+
+struct State {
+  std::mutex mutex;
+  Pool* pool = nullptr;
+};
+
+State& state() {
+  static State* one = [] {
+    // A forked child has the memory but not the threads: it starts afresh at its first call.
+    pthread_atfork(nullptr, nullptr, [] {
+      State& s = state();
+      new (&s.mutex) std::mutex;
+      s.pool = nullptr;
+    });
+    return new State;
+  }();
+  return *one;
+}
+
+Pool& pool() {
+  State& s = state();
+  if (!s.pool) s.pool = new Pool(1, {});
+  return *s.pool;
+}
+
+}  // namespace
+
+int pool_start(int threads, const int* cpus, int ncpus) {
+  if (threads < 1 || threads > 1024) return -1;
+  PoolLock lock;
+  State& s = state();
+  std::vector<int> wanted(cpus, cpus + (ncpus > 0 ? ncpus : 0));
+  if (s.pool && s.pool->count == threads && s.pool->cpus == wanted) return 0;
+  delete s.pool;
+  s.pool = new Pool(threads, wanted);
+  return 0;
+}
+
+int pool_threads() {
+  PoolLock lock;
+  return pool().count;
+}
+
+int pool_threads_locked() { return pool().count; }
+
+PoolLock::PoolLock() { state().mutex.lock(); }
+PoolLock::~PoolLock() { state().mutex.unlock(); }
+
+uint8_t* pool_scratch(size_t bytes) {
+  Pool& p = pool();
+  if (bytes > p.scratch_bytes) {
+    std::free(p.scratch);
+    p.scratch_bytes = (bytes + (bytes >> 2) + 4095) & ~size_t(4095);
+    p.scratch = static_cast<uint8_t*>(std::aligned_alloc(4096, p.scratch_bytes));
+    if (!p.scratch) p.scratch_bytes = 0;
+  }
+  return p.scratch;
+}
+
+void pool_run(Job job, const void* args, int threads) { pool().run(job, args, threads); }
+
+void team_barrier(Team& team) {
+  if (team.count > 1) team.pool->barrier(team.count);
+}
+
+}  // namespace tc

@@ -1,0 +1,96 @@
+"""Linear layers on packed weights in the native library.
+
+Owns: `NativeLinear`, which weights it takes and how they are handed over. Knows no checkpoint format beyond the names
+of llama.cpp's blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from turret.contracts import LinearCall, LinearQuery, QuantizedWeight, Verdict
+from turret_platform_cpu.native import Native, PackedWeight
+
+__all__ = ["BLOCK_TYPES", "NativeLinear"]
+
+ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
+
+BLOCK_TYPES: Mapping[str, tuple[int, int, int]] = MappingProxyType({
+    "q4_0": (2, 32, 18),
+    "q4_1": (3, 32, 20),
+    "q5_0": (6, 32, 22),
+    "q5_1": (7, 32, 24),
+    "q8_0": (8, 32, 34),
+    "q2_k": (10, 256, 84),
+    "q3_k": (11, 256, 110),
+    "q4_k": (12, 256, 144),
+    "q5_k": (13, 256, 176),
+    "q6_k": (14, 256, 210),
+    "iq4_nl": (20, 32, 18),
+    "iq4_xs": (23, 256, 136),
+})
+"""Block formats: ggml's number, values and bytes of a block."""
+
+
+class NativeLinear:
+    """y = x W^T + b for plain weights and ggml blocks (contract `ops`, `LinearKernel`).
+
+    `out` may be float32 while x is bfloat16: the sum is float32 either way.
+    """
+
+    name = "cpu"
+    batch_invariant = True
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._linear = native.op("tc_linear")
+        self._rows = native.op("tc_rows")
+
+    def supports(self, query: LinearQuery) -> Verdict:
+        """Float32 and bfloat16 activations; weights plain or in blocks."""
+        reasons = []
+        if query.device.partition(":")[0] != "cpu":
+            reasons.append(f"device {query.device} is not cpu")
+        if query.dtype not in ("float32", "bfloat16"):
+            reasons.append(f"activations are {query.dtype}, served are float32 and bfloat16")
+        if query.spec is not None:
+            block = BLOCK_TYPES.get(query.spec.weight_type) if query.spec.packing == "ggml" else None
+            if block is None:
+                reasons.append(f"weights are {query.spec.weight_type} in {query.spec.packing} packing")
+            elif query.in_features % block[1]:
+                reasons.append(f"{query.in_features} values are no whole number of {query.spec.weight_type} blocks")
+        return Verdict.no(*reasons) if reasons else Verdict.yes()
+
+    def pack(self, weight: QuantizedWeight) -> PackedWeight:
+        """Copy the weight into panels; the tensors are not needed afterwards."""
+        rows = weight.params["weight"]
+        shape = (weight.out_features, weight.in_features)
+        if weight.spec is None:
+            if rows.stride(-1) != 1:
+                rows = rows.contiguous()
+            return self._native.pack_plain(ELEMENTS[rows.dtype], rows.data_ptr(), rows.stride(0), shape)
+        number, values, size = BLOCK_TYPES[weight.spec.weight_type]
+        expected = (shape[0], shape[1] // values * size)
+        if rows.dtype != torch.uint8 or tuple(rows.shape) != expected:
+            raise ValueError(f"{weight.spec.weight_type} rows are {rows.dtype} {tuple(rows.shape)}, expected {expected}")
+        rows = rows.contiguous()
+        return self._native.pack_blocks(number, rows.data_ptr(), rows.stride(0), shape)
+
+    def apply(self, call: LinearCall) -> None:
+        x, out, bias = call.x, call.out, call.bias
+        packed: PackedWeight = call.packed
+        if bias is None:
+            bias_at, bias_element = 0, 0
+        else:
+            bias_at, bias_element = bias.data_ptr(), ELEMENTS[bias.dtype]
+        self._linear(
+            packed.handle, x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[0],
+            bias_at, ELEMENTS[x.dtype], ELEMENTS[out.dtype], bias_element, 0,
+        )  # fmt: skip
+
+    def rows(self, packed: PackedWeight, ids: Tensor, out: Tensor) -> None:
+        self._rows(packed.handle, ids.data_ptr(), out.data_ptr(), out.stride(0), ids.shape[0], ELEMENTS[out.dtype])

@@ -1,0 +1,172 @@
+"""The native library: loading it, calling it, and the memory of packed weights.
+
+Owns: the C ABI as Python sees it. Knows no op contract and no torch; pointers are plain ints.
+
+Arguments of an op are a C struct (native/kernels.h), packed here with `struct`: one call costs about a microsecond,
+where filling a ctypes structure costs several.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turret.errors import PluginError
+
+__all__ = ["ABI_VERSION", "LEVEL_VARIABLE", "BadArgumentError", "Native", "Op", "PackedWeight", "library_path", "load"]
+
+ABI_VERSION = 1
+LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
+"""Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
+
+OPS = {
+    "tc_linear": "PPqPqqPiiiP",
+    "tc_rows": "PPPqqi",
+    "tc_embedding": "PPPqqqfi",
+    "tc_norm": "PPPPqqqqqqqqffii",
+    "tc_rotary": "PPqqqqPPqqqqii",
+    "tc_gated": "PPqqqqii",
+    "tc_softcap": "Pqfi",
+    "tc_attention": "PPPPPqqqqPPPPqqqqqqqqffPiPq",
+}
+"""Each op's struct in the notation of the `struct` module, native alignment."""
+
+REASONS = {-1: "an argument is out of range", -2: "no memory for scratch"}
+
+Op = Callable[..., None]
+
+
+class BadArgumentError(ValueError):
+    """The library refused an argument, such as a token id beyond the vocabulary."""
+
+
+class PackedWeight:
+    """Memory of one packed weight; freed when the last reference goes."""
+
+    __slots__ = ("__weakref__", "_free", "bytes", "handle", "in_features", "out_features")
+
+    def __init__(self, handle: int, size: int, shape: tuple[int, int], free: Callable[[int], None]) -> None:
+        self.handle = handle
+        self.bytes = size
+        self.out_features, self.in_features = shape
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self.handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """The loaded library. Its thread pool and its ISA level belong to the process."""
+
+    library: ctypes.CDLL
+
+    def level(self) -> str:
+        """The ISA level in use."""
+        name: bytes = self.library.tc_level()
+        return name.decode()
+
+    def levels(self) -> list[str]:
+        """ISA levels that this machine can run, best first."""
+        buffer = ctypes.create_string_buffer(256)
+        self.library.tc_levels(buffer, len(buffer))
+        return buffer.value.decode().split()
+
+    def use_level(self, name: str) -> None:
+        """Run another level; raises PluginError if it does not run here."""
+        if self.library.tc_use_level(name.encode()) != 0:
+            raise PluginError(
+                f"{LEVEL_VARIABLE}={name!r} does not run on this CPU; levels here: {', '.join(self.levels())}"
+            )
+
+    def start(self, threads: int, cpus: Sequence[int]) -> None:
+        """Start the thread pool (or restart it with other numbers)."""
+        array = (ctypes.c_int * len(cpus))(*cpus)
+        if self.library.tc_start(threads, array, len(cpus)) != 0:
+            raise PluginError(f"cannot start {threads} compute threads")
+
+    def threads(self) -> int:
+        """Threads of the pool."""
+        return int(self.library.tc_threads())
+
+    def op(self, name: str) -> Op:
+        """The function of an op: takes the fields of its struct, raises BadArgumentError or MemoryError."""
+        function = getattr(self.library, name)
+        pack = struct.Struct("@" + OPS[name]).pack
+
+        def call(*fields: float) -> None:
+            code = function(pack(*fields))
+            if code:
+                refuse(name, code)
+
+        return call
+
+    def pack_blocks(self, block_type: int, rows: int, row_bytes: int, shape: tuple[int, int]) -> PackedWeight:
+        """Pack rows of ggml blocks at address `rows`."""
+        return self._own(self.library.tc_pack_blocks(block_type, rows, row_bytes, *shape), shape)
+
+    def pack_plain(self, element: int, rows: int, stride: int, shape: tuple[int, int]) -> PackedWeight:
+        """Pack float32 (0) or bfloat16 (1) rows at address `rows`, `stride` elements apart."""
+        return self._own(self.library.tc_pack_plain(element, rows, stride, *shape), shape)
+
+    def _own(self, handle: int | None, shape: tuple[int, int]) -> PackedWeight:
+        if not handle:
+            raise MemoryError(f"no memory to pack a weight of {shape[0]} x {shape[1]}")
+        return PackedWeight(handle, int(self.library.tc_packed_bytes(handle)), shape, self.library.tc_free)
+
+
+def refuse(name: str, code: int) -> None:
+    """Raise what an op's return code means."""
+    if code == -2:
+        raise MemoryError(f"{name}: {REASONS[code]}")
+    raise BadArgumentError(f"{name}: {REASONS.get(code, f'code {code}')}")
+
+
+def library_path() -> Path:
+    """Where the library lies if it was built."""
+    return Path(__file__).with_name("libturret_cpu.so")
+
+
+def load() -> Native | None:
+    """The library, or None if it was not built. Raises PluginError if it is there but unusable."""
+    path = library_path()
+    if not path.is_file():
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as exc:
+        raise PluginError(f"{path} cannot be loaded ({exc}); reinstall turret-platform-cpu on this machine") from exc
+    declare(library)
+    found = library.tc_abi_version()
+    if found != ABI_VERSION:
+        raise PluginError(f"{path} has ABI {found}, expected {ABI_VERSION}; reinstall turret-platform-cpu")
+    native = Native(library)
+    wanted = os.environ.get(LEVEL_VARIABLE)
+    if wanted and wanted != native.level():
+        native.use_level(wanted)
+    return native
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Tell ctypes the signatures."""
+    pointer, integer, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "tc_abi_version": (integer, []),
+        "tc_level": (ctypes.c_char_p, []),
+        "tc_levels": (integer, [ctypes.c_char_p, integer]),
+        "tc_use_level": (integer, [ctypes.c_char_p]),
+        "tc_start": (integer, [integer, pointer, integer]),
+        "tc_threads": (integer, []),
+        "tc_pack_blocks": (pointer, [integer, pointer, wide, wide, wide]),
+        "tc_pack_plain": (pointer, [integer, pointer, wide, wide, wide]),
+        "tc_free": (None, [pointer]),
+        "tc_packed_bytes": (wide, [pointer]),
+        **{name: (integer, [ctypes.c_char_p]) for name in OPS},
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments

@@ -1,0 +1,129 @@
+"""Ops of the CPU platform.
+
+Owns: `CPUOps`: native ops by name, with the contract's signatures. Knows no layer.
+
+Tensors of another dtype than float32 and bfloat16 go to the reference, as does every op that is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from turret.contracts import LinearKernel
+from turret.nn.ops import REFERENCE_OPS
+from turret_platform_cpu.linear import NativeLinear
+from turret_platform_cpu.native import Native
+
+__all__ = ["CPUOps"]
+
+ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
+SILU, GELU_TANH, GELU = 0, 1, 2
+
+
+class CPUOps:
+    """Native ops and linear kernels (contract `ops`, 1.0)."""
+
+    api = "1.0"
+    name = "cpu"
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._embedding = native.op("tc_embedding")
+        self._norm = native.op("tc_norm")
+        self._rotary = native.op("tc_rotary")
+        self._gated = native.op("tc_gated")
+        self._softcap = native.op("tc_softcap")
+
+    def ops(self) -> Mapping[str, Callable[..., None]]:
+        """Ops by name."""
+        return {
+            "embedding": self.embedding,
+            "rms_norm": self.rms_norm,
+            "fused_add_rms_norm": self.fused_add_rms_norm,
+            "rotary": self.rotary,
+            "silu_and_mul": self.silu_and_mul,
+            "gelu_and_mul": self.gelu_and_mul,
+            "softcap": self.softcap,
+        }
+
+    def linear_kernels(self) -> Sequence[LinearKernel]:
+        """One kernel for plain weights and for every block format."""
+        return (NativeLinear(self._native),)
+
+    def embedding(self, out: Tensor, ids: Tensor, weight: Tensor, scale: float) -> None:
+        element = ELEMENTS.get(out.dtype)
+        if element is None or weight.dtype != out.dtype or not (weight.is_contiguous() and out.is_contiguous()):
+            REFERENCE_OPS["embedding"](out, ids, weight, scale)
+            return
+        rows, width = out.shape
+        self._embedding(
+            weight.data_ptr(), ids.data_ptr(), out.data_ptr(), weight.shape[0], rows, width, scale, element
+        )
+
+    def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, offset: float) -> None:
+        element, weight_element = ELEMENTS.get(x.dtype), ELEMENTS.get(weight.dtype)
+        if element is None or weight_element is None or out.dtype != x.dtype or x.dim() not in (2, 3):
+            REFERENCE_OPS["rms_norm"](out, x, weight, eps, offset)
+            return
+        if x.dim() == 2:
+            rows, width = x.shape
+            inner, out_inner, x_inner = 1, 0, 0
+        else:
+            tokens, inner, width = x.shape
+            rows, out_inner, x_inner = tokens * inner, out.stride(1), x.stride(1)
+        self._norm(
+            out.data_ptr(), x.data_ptr(), 0, weight.data_ptr(), out.stride(0), x.stride(0), 0,
+            inner, out_inner, x_inner, rows, width, eps, offset, element, weight_element,
+        )  # fmt: skip
+
+    def fused_add_rms_norm(
+        self, out: Tensor, x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float
+    ) -> None:
+        element, weight_element = ELEMENTS.get(x.dtype), ELEMENTS.get(weight.dtype)
+        if element is None or weight_element is None or not out.dtype == x.dtype == residual.dtype:
+            REFERENCE_OPS["fused_add_rms_norm"](out, x, residual, weight, eps, offset)
+            return
+        rows, width = x.shape
+        self._norm(
+            out.data_ptr(), x.data_ptr(), residual.data_ptr(), weight.data_ptr(),
+            out.stride(0), x.stride(0), residual.stride(0),
+            1, 0, 0, rows, width, eps, offset, element, weight_element,
+        )  # fmt: skip
+
+    def rotary(self, q: Tensor, k: Tensor, cos_sin: Tensor, positions: Tensor, interleaved: bool) -> None:
+        element = ELEMENTS.get(q.dtype)
+        if element is None or k.dtype != q.dtype or cos_sin.dtype != torch.float32 or not cos_sin.is_contiguous():
+            REFERENCE_OPS["rotary"](q, k, cos_sin, positions, interleaved)
+            return
+        rows, heads, _ = q.shape
+        self._rotary(
+            q.data_ptr(), k.data_ptr(), q.stride(0), k.stride(0), q.stride(1), k.stride(1),
+            cos_sin.data_ptr(), positions.data_ptr(), rows, heads, k.shape[1], cos_sin.shape[1], interleaved, element,
+        )  # fmt: skip
+
+    def silu_and_mul(self, out: Tensor, x: Tensor) -> None:
+        if not self._activate(out, x, SILU):
+            REFERENCE_OPS["silu_and_mul"](out, x)
+
+    def gelu_and_mul(self, out: Tensor, x: Tensor, tanh: bool) -> None:
+        if not self._activate(out, x, GELU_TANH if tanh else GELU):
+            REFERENCE_OPS["gelu_and_mul"](out, x, tanh)
+
+    def softcap(self, x: Tensor, cap: float) -> None:
+        element = ELEMENTS.get(x.dtype)
+        if element is None or not x.is_contiguous():
+            REFERENCE_OPS["softcap"](x, cap)
+            return
+        self._softcap(x.data_ptr(), x.numel(), cap, element)
+
+    def _activate(self, out: Tensor, x: Tensor, kind: int) -> bool:
+        """Whether it was done here."""
+        element = ELEMENTS.get(x.dtype)
+        if element is None or out.dtype != x.dtype:
+            return False
+        rows, width = out.shape
+        self._gated(out.data_ptr(), x.data_ptr(), out.stride(0), x.stride(0), rows, width, kind, element)
+        return True

@@ -1,0 +1,106 @@
+"""The platform `cpu`.
+
+Owns: what core must know to run on the processor: its features, memory, threads and defaults. Knows no kernel; loads
+torch only in a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider, WorkerEnv
+from turret_platform_cpu.cores import compute_cpus, processor
+from turret_platform_cpu.memory import memory_info, total_memory
+from turret_platform_cpu.native import Native, load
+
+__all__ = ["CPUPlatform"]
+
+logger = logging.getLogger(__name__)
+
+BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
+
+DEFAULTS = {
+    "block_size": (16, "a page is one sub-block of the attention kernels"),
+    "max_num_seqs": (64, "beyond it a step's time grows with its rows"),
+    "max_num_batched_tokens": (512, "as many tokens already fill the cores; more only delays running requests"),
+    "gpu_memory_utilization": (0.5, "the machine's memory is shared with other programs"),
+}
+"""Options by field name: value and reason."""
+
+
+class CPUPlatform:
+    """The processor (contract `platform`, 1.0)."""
+
+    api = "1.0"
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self._native: Native | None = None
+
+    def probe(self) -> Sequence[DeviceInfo]:
+        """One device: all cores together."""
+        found = processor()
+        return [DeviceInfo(0, found.name, total_memory(), found.features)]
+
+    def preferences(self, kind: str) -> Sequence[str]:
+        """The native backend, then the readable one."""
+        return {"attention": ("cpu", "torch")}.get(kind, ())
+
+    def patch_config(self, view: ConfigView) -> ConfigPatch:
+        """Defaults for options that the user left open."""
+        wanted = dict(DEFAULTS)
+        if processor().features & BF16_FEATURES:
+            wanted["dtype"] = ("bfloat16", "the processor multiplies bfloat16 natively")
+        else:
+            wanted["dtype"] = ("float32", "the processor has no bfloat16 multiplication")
+        open_options = {name: choice for name, choice in wanted.items() if name not in view.options}
+        return ConfigPatch(
+            values={name: value for name, (value, _) in open_options.items()},
+            reasons={name: reason for name, (_, reason) in open_options.items()},
+        )
+
+    def torch_device(self, index: int) -> str:
+        return "cpu"
+
+    def memory(self, index: int) -> MemoryInfo:
+        return memory_info()
+
+    def start_worker(self, env: WorkerEnv) -> None:
+        """Start the compute threads, one for each core this process may use unless told otherwise."""
+        # Here and not at the top: probing and planning run in processes that never compute.
+        import torch
+
+        cpus = compute_cpus()
+        threads = env.threads or len(cpus)
+        native = self._library()
+        if native is not None:
+            native.start(threads, cpus if threads <= len(cpus) else ())
+            logger.info("%d compute threads, %s kernels", threads, native.level())
+        torch.set_num_threads(threads)
+
+    def ops(self) -> OpProvider | None:
+        """Native ops, or None where the library was not built."""
+        native = self._library()
+        if native is None:
+            logger.warning(
+                "turret-platform-cpu was installed without its native library: torch's ops serve instead, slowly; "
+                "install a C++ compiler and reinstall it"
+            )
+            return None
+        from turret_platform_cpu.ops import CPUOps
+
+        return CPUOps(native)
+
+    def synchronize(self, index: int) -> None:
+        """Nothing runs ahead of its caller."""
+
+    def seed(self, value: int) -> None:
+        import torch
+
+        torch.manual_seed(value)
+
+    def _library(self) -> Native | None:
+        if self._native is None:
+            self._native = load()
+        return self._native

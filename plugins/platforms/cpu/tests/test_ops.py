@@ -1,0 +1,141 @@
+"""Native ops against `turret.nn`'s reference, over every ISA level, ragged widths and strided inputs."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from turret.nn.ops import REFERENCE_OPS
+from turret.testing.ops import check_linears, check_ops
+from turret_platform_cpu.native import BadArgumentError, Native
+from turret_platform_cpu.ops import CPUOps
+
+ERROR = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2}
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2).to(dtype)
+
+
+def same(got: Tensor, expected: Tensor) -> None:
+    scale = float(expected.double().abs().max())
+    assert float((got.double() - expected.double()).abs().max()) <= ERROR[got.dtype] * max(scale, 1e-3)
+
+
+def test_the_conformance_kit_agrees(level: str, native: Native) -> None:
+    check_ops(lambda: CPUOps(native))
+    check_linears(lambda: CPUOps(native))
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("width", [1, 15, 64, 100, 576, 2050])
+def test_norms_of_any_width(width: int, dtype: torch.dtype, level: str, native: Native) -> None:
+    ops = CPUOps(native)
+    x, residual = numbers(5, width, dtype=dtype), numbers(5, width, dtype=dtype, seed=1)
+    for weight in (numbers(width, seed=2), numbers(width, dtype=dtype, seed=2)):
+        for offset in (0.0, 1.0):
+            got, expected = torch.empty_like(x), torch.empty_like(x)
+            ops.rms_norm(got, x, weight, 1e-6, offset)
+            REFERENCE_OPS["rms_norm"](expected, x, weight, 1e-6, offset)
+            same(got, expected)
+            mine, theirs = residual.clone(), residual.clone()
+            ops.fused_add_rms_norm(got, x, mine, weight, 1e-6, offset)
+            REFERENCE_OPS["fused_add_rms_norm"](expected, x, theirs, weight, 1e-6, offset)
+            same(got, expected)
+            assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+def test_norm_of_heads_in_place_within_a_fused_projection(dtype: torch.dtype, level: str, native: Native) -> None:
+    fused = numbers(7, 3 * 32 + 40, dtype=dtype)
+    before = fused.clone()
+    heads = fused[:, 8 : 8 + 96].view(7, 3, 32)
+    expected = torch.empty(7, 3, 32, dtype=dtype)
+    REFERENCE_OPS["rms_norm"](expected, heads.clone(), numbers(32, seed=1), 1e-5, 0.0)
+    CPUOps(native).rms_norm(heads, heads, numbers(32, seed=1), 1e-5, 0.0)
+    same(fused[:, 8:104].reshape(7, 3, 32), expected)
+    assert torch.equal(fused[:, :8], before[:, :8]) and torch.equal(fused[:, 104:], before[:, 104:])
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rotated", [16, 24, 64])
+def test_rotary_on_slices_of_a_fused_projection(
+    rotated: int, interleaved: bool, dtype: torch.dtype, level: str, native: Native
+) -> None:
+    fused = numbers(9, 6 * 64, dtype=dtype)
+    other = fused.clone()
+    table, positions = torch.randn(50, rotated), torch.tensor([0, 49, 3, 3, 7, 1, 2, 30, 48])
+
+    def heads(tensor: Tensor) -> tuple[Tensor, Tensor]:
+        return tensor[:, :192].view(9, 3, 64), tensor[:, 192:320].view(9, 2, 64)
+
+    CPUOps(native).rotary(*heads(fused), table, positions, interleaved)
+    REFERENCE_OPS["rotary"](*heads(other), table, positions, interleaved)
+    same(fused, other)
+    assert torch.equal(fused[:, 320:], other[:, 320:])
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("width", [1, 31, 96, 1536])
+def test_gated_activations(width: int, dtype: torch.dtype, level: str, native: Native) -> None:
+    ops, x = CPUOps(native), numbers(6, 2 * width, dtype=dtype)
+    x[0, 0], x[1, 0] = -80.0, 80.0  # where exp would leave its range
+    for name, extra in (("silu_and_mul", ()), ("gelu_and_mul", (True,)), ("gelu_and_mul", (False,))):
+        got, expected = torch.empty(6, width, dtype=dtype), torch.empty(6, width, dtype=dtype)
+        getattr(ops, name)(got, x, *extra)
+        REFERENCE_OPS[name](expected.float(), x.float(), *extra)
+        wide = torch.empty(6, width)
+        REFERENCE_OPS[name](wide, x.float(), *extra)
+        same(got, wide.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+def test_softcap(dtype: torch.dtype, level: str, native: Native) -> None:
+    got = numbers(3, 1001, dtype=dtype) * 30
+    expected = got.clone().float()
+    CPUOps(native).softcap(got, 30.0)
+    REFERENCE_OPS["softcap"](expected, 30.0)
+    same(got, expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+def test_embedding_scales_and_refuses_ids_beyond_the_table(dtype: torch.dtype, level: str, native: Native) -> None:
+    ops, table = CPUOps(native), numbers(11, 40, dtype=dtype)
+    ids = torch.tensor([10, 0, 3])
+    got, expected = torch.empty(3, 40, dtype=dtype), torch.empty(3, 40, dtype=dtype)
+    ops.embedding(got, ids, table, 6.25)
+    REFERENCE_OPS["embedding"](expected, ids, table, 6.25)
+    same(got, expected)
+    with pytest.raises(BadArgumentError):
+        ops.embedding(got, torch.tensor([0, 11, 1]), table, 1.0)
+
+
+def test_other_types_go_to_the_reference(native: Native) -> None:
+    x, out = numbers(2, 32, dtype=torch.float16), torch.empty(2, 16, dtype=torch.float16)
+    CPUOps(native).silu_and_mul(out, x)
+    expected = torch.empty(2, 16, dtype=torch.float16)
+    REFERENCE_OPS["silu_and_mul"](expected, x)
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+def test_rows_do_not_depend_on_the_batch_or_the_threads(
+    dtype: torch.dtype, level: str, native: Native, threads: Callable[[int], None]
+) -> None:
+    """Enough rows that the work is really shared."""
+    ops, x, weight = CPUOps(native), numbers(64, 1152, dtype=dtype), numbers(1152, seed=1)
+    threads(1)
+    normed, active = torch.empty_like(x), torch.empty(64, 576, dtype=dtype)
+    ops.rms_norm(normed, x, weight, 1e-6, 0.0)
+    ops.silu_and_mul(active, x)
+    for count in (2, 3):
+        threads(count)
+        for start, rows in ((0, 64), (5, 1), (9, 33)):
+            part = x[start : start + rows]
+            again, gated = torch.empty_like(part), torch.empty(rows, 576, dtype=dtype)
+            ops.rms_norm(again, part, weight, 1e-6, 0.0)
+            ops.silu_and_mul(gated, part)
+            assert torch.equal(again, normed[start : start + rows])
+            assert torch.equal(gated, active[start : start + rows])
