@@ -2,7 +2,8 @@
 
 Owns: what tokenizer.json and tokenizer_config.json say, and the way to tokenizers that exist only in transformers.
 Knows nothing of chats. tokenizer.json is read by the `tokenizers` library directly; transformers, which is slow to
-import, is used only where that file is missing or a Python tokenizer was asked for.
+import, is used only where that file is missing or a Python tokenizer was asked for. As in transformers, what
+tokenizer.json does at the ends of a text wins over add_bos_token and add_eos_token in the config.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer
 
 from turret.checkpoint import read_json
 from turret.errors import LoadError
@@ -47,7 +48,6 @@ def _fast(path: Path, config: Mapping[str, Any]) -> FastTokenizer:
     names = {role: text for role in _ROLES if (text := _text_of(roles.get(role))) is not None}
     _add_declared(backend, config, file)
     _mark_special(backend, [*names.values(), *_extra(roles)])
-    _apply_ends(backend, config, names)
     return FastTokenizer(backend, _specials(backend, names))
 
 
@@ -90,20 +90,6 @@ def _mark_special(backend: Tokenizer, texts: list[str]) -> None:
         if backend.token_to_id(text) is None or (known is not None and known.special):
             continue
         backend.add_special_tokens([AddedToken(text, special=True, normalized=False)])
-
-
-def _apply_ends(backend: Tokenizer, config: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """An explicit add_bos_token or add_eos_token replaces what tokenizer.json does at the ends of a text."""
-    if "add_bos_token" not in config and "add_eos_token" not in config:
-        return
-    bos = names.get("bos_token") if config.get("add_bos_token") else None
-    eos = names.get("eos_token") if config.get("add_eos_token") else None
-    head, tail = [t for t in (bos,) if t], [t for t in (eos,) if t]
-    known = [(t, i) for t in {*head, *tail} if (i := backend.token_to_id(t)) is not None]
-    second = [f"{t}:1" for t in head] + ["$B:1"] + [f"{t}:1" for t in tail]
-    backend.post_processor = processors.TemplateProcessing(
-        single=[*head, "$A", *tail], pair=[*head, "$A", *tail, *second], special_tokens=known
-    )
 
 
 def _specials(backend: Tokenizer, names: Mapping[str, str]) -> SpecialTokens:

@@ -91,11 +91,10 @@ def _byte_level(v: _Vocabulary) -> tuple[Tokenizer, bool]:
             "name the original tokenizer with --tokenizer"
         )
     vocab = {token: i for i, token in enumerate(v.tokens)}
-    merges = v.file.strings("tokenizer.ggml.merges")
+    merges = _stored_merges(v, vocab)
     if merges is None:
         raise LoadError(f"{v.file.path}: metadata tokenizer.ggml.merges is missing")
-    model = models.BPE(vocab=vocab, merges=[_pair(m) for m in merges], ignore_merges=rule.ignore_merges)
-    backend = Tokenizer(model)
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=rule.ignore_merges))
     if rule.nfc:
         backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = rule.build()
@@ -103,17 +102,26 @@ def _byte_level(v: _Vocabulary) -> tuple[Tokenizer, bool]:
     return backend, rule.default_bos
 
 
-def _pair(merge: str) -> tuple[str, str]:
-    cut = merge.find(" ", 1)  # a piece may itself begin with a space
-    return merge[:cut], merge[cut + 1 :]
+def _stored_merges(v: _Vocabulary, vocab: dict[str, int]) -> list[tuple[str, str]] | None:
+    """The file's merges, each checked against the vocabulary: the library does not survive one that is not in it."""
+    stored = v.file.strings("tokenizer.ggml.merges")
+    if stored is None:
+        return None
+    merges = []
+    for i, merge in enumerate(stored):
+        cut = merge.find(" ", 1)  # a piece may itself begin with a space
+        left, right = merge[:cut], merge[cut + 1 :]
+        if left not in vocab or right not in vocab or left + right not in vocab:
+            raise LoadError(f"{v.file.path}: merge {i} ({merge!r}) makes or uses a token outside the vocabulary")
+        merges.append((left, right))
+    return merges
 
 
 def _sentencepiece(v: _Vocabulary) -> Tokenizer:
     # Gemma's runs of spaces are stored as spaces; in the vocabulary they are runs of the space mark.
     tokens = [_SPACE_MARK * len(t) if len(t) > 1 and not t.strip(" ") else t for t in v.tokens]
     vocab = {token: i for i, token in enumerate(tokens)}
-    stored = v.file.strings("tokenizer.ggml.merges")
-    merges = [_pair(m) for m in stored] if stored else _merges_from_ranks(vocab, _ranks(v, tokens))
+    merges = _stored_merges(v, vocab) or _merges_from_ranks(vocab, _ranks(v, tokens))
     unknown = v.token_id("unknown")
     backend = Tokenizer(
         models.BPE(
