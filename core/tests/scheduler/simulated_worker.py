@@ -130,7 +130,7 @@ class SimulatedWorker:
         assert size >= 1 and (end <= len(row.tokens) or row.failed), "a step goes past what is known of a request"
         row.computed = end
         for table in row.tables:
-            assert len(table) == -(-end // self.config.block_size), "a table does not cover its request's tokens exactly"
+            assert len(table) == -(-end // self.config.block_size), "a table does not cover its tokens exactly"
         return row, start, end
 
     def _write(self, row: Row, start: int, end: int, written: set[tuple[int, int]]) -> None:
@@ -193,9 +193,11 @@ class Harness:
         return [i for i, a in self.answers.items() if a.end is None]
 
     def plan(self) -> bool:
+        preempted = self.scheduler._preemptions
         plan = self.scheduler.plan()
         if plan is None:
             return False
+        assert not plan.new or self.scheduler._preemptions == preempted, "admitted after a preemption"
         self._check_plan(plan)
         self.plans.append(plan)
         self.worker.submit(plan)

@@ -1,0 +1,461 @@
+"""What the scheduler decides, case by case, against the simulated worker."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_worker import EOS, VOCAB, Harness, expected_answer, make_groups, make_request, values
+
+from turret.errors import ConfigError, EngineError, PluginError, RequestError
+from turret.messages import FinishReason, KVCacheConfig, RequestResult, StepResult, TokenLogprobs
+from turret.sampling import SamplingParams
+from turret.scheduler import FcfsPolicy, Scheduler, SchedulerLimits
+
+
+def harness(num_blocks: int = 64, priority: bool = False, windows: tuple[int | None, ...] = (None,),
+            **fields: object) -> Harness:
+    limits = {"max_num_batched_tokens": 16, "max_num_seqs": 8, "max_model_len": 64}
+    config = KVCacheConfig(num_blocks=num_blocks, block_size=4, groups=make_groups(*windows))
+    return Harness(SchedulerLimits(**(limits | fields)), config, priority)
+
+
+def free_running(request_id: str, length: int, max_tokens: int = 8, **fields: object):
+    """A request that ends by length only, with a prompt of its own."""
+    seed = int(request_id.encode().hex(), 16) % 7
+    return make_request(request_id, [2 + (seed + i) % 9 for i in range(length)], max_tokens, ignore_eos=True,
+                        stop_token_ids=[], **fields)
+
+
+def sizes(plan: object) -> dict[str, int]:
+    return {n.request.request_id: n.num_tokens for n in plan.new} | {r.request_id: r.num_tokens for r in plan.running}
+
+
+def steps(h: Harness, count: int) -> list[dict[str, int]]:
+    before = len(h.plans)
+    for _ in range(count):
+        h.step()
+    return [sizes(p) for p in h.plans[before:]]
+
+
+def finish(h: Harness) -> None:
+    h.drain()
+    for request_id in h.requests:
+        h.check_answer(request_id)
+    h.check_idle()
+
+
+# -- budget and order ------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_cut_to_the_budget_and_decodes_come_first() -> None:
+    h = harness(max_num_batched_tokens=10)
+    h.add(free_running("a", 4))
+    assert steps(h, 2) == [{"a": 4}, {"a": 1}]
+    h.add(free_running("b", 20))
+    assert steps(h, 4) == [{"b": 9, "a": 1}, {"a": 1, "b": 9}, {"a": 1, "b": 2}, {"a": 1, "b": 1}]
+    finish(h)
+
+
+def test_no_more_requests_run_than_allowed() -> None:
+    h = harness(max_num_seqs=2)
+    for name in "abc":
+        h.add(free_running(name, 3))
+    assert steps(h, 1) == [{"a": 3, "b": 3}]
+    assert h.scheduler.counts() == (2, 1)
+    finish(h)
+
+
+def test_priority_runs_lower_values_first_then_earlier_arrivals() -> None:
+    h = harness(priority=True, max_num_seqs=1)
+    for name, priority, arrival in [("low", 5, 1.0), ("late", 1, 3.0), ("early", 1, 2.0)]:
+        h.add(free_running(name, 3, 2, priority=priority, arrival_time=arrival))
+    order = [name for step in steps(h, 6) for name in step]
+    assert list(dict.fromkeys(order)) == ["early", "late", "low"]
+
+
+def test_without_chunking_a_prompt_goes_whole_and_blocks_those_behind() -> None:
+    h = harness(max_num_batched_tokens=10, enable_chunked_prefill=False)
+    for name, length in [("a", 6), ("b", 8), ("c", 2)]:
+        h.add(free_running(name, length, 2))
+    assert steps(h, 3) == [{"a": 6}, {"b": 8, "a": 1}, {"c": 2, "b": 1}]
+    finish(h)
+
+
+def test_without_chunking_a_preempted_request_still_comes_back() -> None:
+    """Prompt and outputs together exceed the budget; the outputs may be cut."""
+    h = harness(max_num_batched_tokens=12, enable_chunked_prefill=False)
+    h.add(free_running("a", 10, 30))
+    steps(h, 12)
+    assert h.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert steps(h, 2) == [{"a": 12}, {"a": 10}]
+    finish(h)
+
+
+# -- long prompts ----------------------------------------------------------------------------------------------------
+
+
+def test_long_prompts_leave_room_for_short_ones() -> None:
+    h = harness(max_num_partial_prefills=3, max_long_partial_prefills=1, long_prefill_token_threshold=6)
+    for name, length in [("long1", 30), ("long2", 30), ("short", 5)]:
+        h.add(free_running(name, length))
+    assert steps(h, 2) == [{"long1": 6, "short": 5}, {"long1": 6, "short": 1}]
+    finish(h)
+
+
+def test_two_long_prompts_at_once_when_allowed() -> None:
+    h = harness(max_num_partial_prefills=2, max_long_partial_prefills=2, long_prefill_token_threshold=6)
+    for name in ("long1", "long2", "long3"):
+        h.add(free_running(name, 20))
+    assert steps(h, 1) == [{"long1": 6, "long2": 6}]
+    finish(h)
+
+
+def test_the_threshold_is_four_percent_of_the_context_when_partial_prefills_ask_for_one() -> None:
+    limits = {"max_num_batched_tokens": 512, "max_num_seqs": 8, "max_model_len": 1000}
+    assert SchedulerLimits(**limits).long_prefill == 0
+    assert SchedulerLimits(**limits, max_num_partial_prefills=2).long_prefill == 40
+    assert SchedulerLimits(**limits, max_num_partial_prefills=2, long_prefill_token_threshold=7).long_prefill == 7
+    assert SchedulerLimits(**limits, long_prefill_token_threshold=7, enable_chunked_prefill=False).long_prefill == 0
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_to_arrive_is_preempted_and_nothing_is_admitted_in_that_step() -> None:
+    h = harness(num_blocks=8, max_num_seqs=2)
+    for name in "ab":
+        h.add(free_running(name, 7, 17))
+    h.add(free_running("c", 1, 1))
+    before = 0
+    while h.scheduler.stats().preemptions_total == 0:
+        before = len(h.plans)
+        h.step()
+    plan = h.plans[before]
+    assert plan.removed == ["b"] and not plan.new and list(sizes(plan)) == ["a"]
+    finish(h)
+
+
+def test_the_worst_priority_is_preempted() -> None:
+    h = harness(num_blocks=8, priority=True, max_num_seqs=2)
+    h.add(free_running("worse", 7, 17, priority=2))
+    h.step()
+    h.add(free_running("better", 7, 17, priority=1))
+    while h.scheduler.stats().preemptions_total == 0:
+        h.step()
+    assert "worse" in h.plans[-1].removed
+    finish(h)
+
+
+def test_a_chunk_is_cut_to_what_memory_is_left() -> None:
+    """A window that needs few blocks, and a step that would need more than there are."""
+    h = harness(num_blocks=5, windows=(6,), max_num_batched_tokens=32)
+    h.add(free_running("a", 40, 4))
+    assert steps(h, 2) == [{"a": 16}, {"a": 8}]
+    finish(h)
+    assert h.scheduler.stats().preemptions_total == 0
+
+
+def test_a_newcomer_waits_until_its_whole_prompt_has_room() -> None:
+    h = harness(num_blocks=11, max_num_batched_tokens=8)
+    h.add(free_running("a", 16, 4))
+    h.add(free_running("b", 24, 4))
+    while h.scheduler.counts()[0] < 2 and h.scheduler.has_unfinished and len(h.plans) < 6:
+        h.step()
+    assert h.scheduler.stats().preemptions_total == 0
+    finish(h)
+    assert h.scheduler.stats().preemptions_total == 0
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens", "fields", "sentence"), [
+    (0, 1, {}, "prompt is empty"),
+    (64, 1, {}, "64 tokens, but the context holds 64"),
+    (20, 10, {"enable_chunked_prefill": False}, "20 tokens, but a step holds 16"),
+    (30, 20, {"num_blocks": 10}, "13 KV blocks of 4 tokens for 30 prompt tokens and up to 20 output tokens, but .* 9"),
+])
+def test_what_can_never_run_is_refused_with_numbers(
+    prompt: int, max_tokens: int, fields: dict[str, object], sentence: str
+) -> None:
+    h = harness(**fields)
+    request = free_running("a", prompt, max_tokens)
+    with pytest.raises(RequestError, match=sentence):
+        h.scheduler.check(request)
+    with pytest.raises(RequestError, match=sentence):
+        h.scheduler.add(request)
+    assert not h.scheduler.has_unfinished and h.scheduler.counts() == (0, 0)
+
+
+def test_what_just_fits_runs() -> None:
+    h = harness(num_blocks=13)
+    h.add(free_running("a", 30, 19))  # 48 tokens are stored: 12 blocks
+    finish(h)
+
+
+def test_an_id_that_is_in_use_is_refused_and_free_again_afterwards() -> None:
+    h = harness()
+    h.add(free_running("a", 3, 2))
+    with pytest.raises(RequestError, match="'a' is already here"):
+        h.scheduler.add(free_running("a", 3, 2))
+    h.abort(["a"])
+    h.scheduler.add(free_running("a", 3, 2))
+
+
+@pytest.mark.parametrize("name", ["max_num_batched_tokens", "max_num_seqs", "async_depth"])
+def test_limits_are_positive(name: str) -> None:
+    with pytest.raises(ConfigError, match=name.replace("_", "-")):
+        harness(**{name: 0})
+
+
+# -- stop rules ------------------------------------------------------------------------------------------------------
+
+
+def stop_case(**fields: object) -> Harness:
+    h = harness()
+    h.add(make_request("a", [3, 4, 5], 40, **fields))
+    h.drain()
+    return h
+
+
+def test_end_of_sequence_stops_without_a_stop_reason() -> None:
+    h = stop_case(eos_token_ids=list(range(VOCAB)), stop_token_ids=list(range(VOCAB)))
+    end = h.answers["a"].end
+    assert (end.finish_reason, end.stop_reason, len(h.answers["a"].tokens)) == (FinishReason.STOP, None, 1)
+
+
+def test_a_stop_token_is_the_stop_reason_even_when_end_of_sequence_is_ignored() -> None:
+    h = stop_case(eos_token_ids=list(range(VOCAB)), stop_token_ids=list(range(VOCAB)), ignore_eos=True)
+    end = h.answers["a"].end
+    assert end.finish_reason is FinishReason.STOP and end.stop_reason == h.answers["a"].tokens[-1]
+
+
+def test_the_token_limit_and_the_context_end_by_length() -> None:
+    h = harness(max_model_len=12)
+    h.add(free_running("a", 3, 4))
+    h.add(free_running("b", 3, 40))
+    h.drain()
+    assert {i: (len(a.tokens), a.end.finish_reason) for i, a in h.answers.items()} == {
+        "a": (4, FinishReason.LENGTH), "b": (9, FinishReason.LENGTH),
+    }
+
+
+# -- planning ahead --------------------------------------------------------------------------------------------------
+
+
+def long_answer(h: Harness, at_least: int) -> str:
+    """Add a request whose answer runs into end-of-sequence after some tokens."""
+    for seed in range(1000):
+        request = make_request("eos", [3, 4, 5], 40, seed=seed, stop_token_ids=[])
+        tokens, reason, _ = expected_answer(request, h.limits.max_model_len)
+        if reason is FinishReason.STOP and len(tokens) >= at_least and tokens[-1] == EOS:
+            h.add(request)
+            return request.request_id
+    raise AssertionError("no such seed")
+
+
+def test_a_step_is_planned_before_the_last_one_is_known_and_dropped_when_that_one_was_the_end() -> None:
+    h = harness(async_depth=2)
+    name = long_answer(h, 4)
+    expected, _, _ = expected_answer(h.requests[name], 64)
+    h.drain()
+    assert h.answers[name].tokens == expected
+    assert len(h.plans) == len(expected) + 1  # one step for nothing: it was planned before the end was known
+    assert h.scheduler.num_in_flight == 0
+    h.check_idle()
+
+
+def test_no_step_is_planned_past_the_token_limit() -> None:
+    h = harness(async_depth=2)
+    h.add(free_running("a", 3, 5))
+    finish(h)
+    assert len(h.plans) == 5
+
+
+def test_planning_stops_at_the_depth() -> None:
+    h = harness(async_depth=2)
+    h.add(free_running("a", 3, 5))
+    assert h.plan() and h.plan() and not h.plan()
+    assert h.scheduler.num_in_flight == 2
+    finish(h)
+
+
+def test_a_result_out_of_turn_is_an_engine_error() -> None:
+    h = harness(async_depth=2)
+    h.add(free_running("a", 3, 5))
+    plan = h.scheduler.plan()
+    with pytest.raises(EngineError, match="answered step 7, but the oldest step in flight is 1"):
+        h.scheduler.commit(StepResult(step_id=7))
+    with pytest.raises(EngineError, match="not for the requests of its plan"):
+        h.scheduler.commit(StepResult(step_id=plan.step_id, results=[RequestResult(request_id="b", token_ids=[1])]))
+    with pytest.raises(EngineError, match="sampled no token for request 'a'"):
+        h.scheduler.commit(StepResult(step_id=plan.step_id, results=[RequestResult(request_id="a")]))
+
+
+# -- abort, errors, shutdown -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_abort_is_exact(depth: int) -> None:
+    h = harness(async_depth=depth)
+    for name in "ab":
+        h.add(free_running(name, 9, 20))
+    steps(h, 3)
+    h.plan()
+    in_flight = len(h.worker.queue)
+    free = h.kv.num_free
+    h.abort(["a"])
+    assert h.answers["a"].end.finish_reason is FinishReason.ABORT
+    assert h.kv.num_free > free
+    given = len(h.answers["a"].tokens)
+    steps(h, 3)
+    assert len(h.answers["a"].tokens) == given
+    assert [p.removed for p in h.plans[-3:]].count(["a"]) == 1 and in_flight == depth
+    assert "a" not in h.worker.rows
+    h.abort(["a", "never"])
+    finish(h)
+
+
+def test_aborting_a_waiting_request_tells_the_worker_nothing() -> None:
+    h = harness(max_num_seqs=1)
+    h.add(free_running("a", 3, 3))
+    h.step()
+    h.add(free_running("b", 3, 3))
+    h.step()
+    h.abort(["b"])
+    finish(h)
+    assert all("b" not in p.removed for p in h.plans)
+
+
+def test_an_error_ends_its_own_request_only() -> None:
+    h = harness(async_depth=2)
+    for name in "ab":
+        h.add(free_running(name, 3, 9))
+    steps(h, 3)
+    h.worker.failing.add("a")
+    finish(h)
+    assert (h.answers["a"].end.finish_reason, h.answers["a"].end.error) == (FinishReason.ERROR, "out of luck")
+    assert h.answers["b"].end.finish_reason is FinishReason.LENGTH
+
+
+def test_all_can_be_ended_at_once_and_late_results_are_dropped() -> None:
+    h = harness(max_num_seqs=2, async_depth=2)
+    for name in "abc":
+        h.add(free_running(name, 3, 9))
+    steps(h, 2)
+    h.plan()
+    h.take(h.scheduler.finish_all(FinishReason.ERROR, "the end"))
+    assert not h.live() and {a.end.error for a in h.answers.values()} == {"the end"}
+    while h.commit():
+        pass
+    h.check_idle()
+
+
+# -- what the events say ---------------------------------------------------------------------------------------------
+
+
+def test_cached_tokens_are_those_of_the_first_scheduling() -> None:
+    h = harness(max_num_batched_tokens=32)
+    prompt = [2 + i % 9 for i in range(14)]
+    for name in ("a", "b"):
+        h.add(make_request(name, prompt, 6, ignore_eos=True, stop_token_ids=[]))
+        events = []
+        take = h.take
+        h.take = lambda new, take=take, events=events: (events.extend(new), take(new))
+        h.drain()
+        h.take = take
+        assert events[0].num_cached_tokens == {"a": 0, "b": 12}[name]
+        assert events[0].first_scheduled is not None
+        assert all(e.first_scheduled is None and e.num_cached_tokens == 0 for e in events[1:])
+    stats = h.scheduler.stats()
+    assert (stats.prefix_cache_queries_total, stats.prefix_cache_hits_total) == (28, 12)
+    assert (stats.prompt_tokens_total, stats.generation_tokens_total) == (28, 12)
+    assert stats.step_tokens == [14, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
+    assert h.scheduler.stats().step_tokens == []
+
+
+def logprob(token: int) -> TokenLogprobs:
+    return TokenLogprobs(token, -1.0, 1, [token], [-1.0])
+
+
+def test_prompt_logprobs_are_gathered_over_chunks_and_come_with_the_first_token() -> None:
+    h = harness(max_num_batched_tokens=4)
+    sampling = SamplingParams(max_tokens=2, prompt_logprobs=0)
+    prompt = [2, 3, 4, 5, 6, 7]
+    h.add(make_request("warm", prompt, 1))
+    h.drain()
+    request = make_request("a", prompt, 2, stop_token_ids=[], eos_token_ids=[])
+    scheduler: Scheduler = h.scheduler
+    scheduler.add(type(request)(**{f: getattr(request, f) for f in request.__struct_fields__} | {"sampling": sampling}))
+
+    first = scheduler.plan()
+    assert first.new[0].num_computed_tokens == 0, "a prefix hit would leave prompt tokens without log-probabilities"
+    parts = [logprob(t) for t in prompt[1:5]]
+    assert not scheduler.commit(_one(first.step_id, RequestResult(request_id="a", prompt_logprobs=parts)))
+    second = scheduler.plan()
+    (event,) = scheduler.commit(
+        _one(second.step_id, RequestResult(request_id="a", token_ids=[8], prompt_logprobs=[logprob(7)]))
+    )
+    assert [p.token_id for p in event.prompt_logprobs] == prompt[1:]
+    (last,) = scheduler.commit(_one(scheduler.plan().step_id, RequestResult(request_id="a", token_ids=[8])))
+    assert last.prompt_logprobs is None and last.finish_reason is FinishReason.LENGTH
+
+
+def test_prompt_logprobs_survive_an_answer_of_one_token() -> None:
+    h = harness()
+    sampling = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    request = make_request("a", [2, 3], 1)
+    h.scheduler.add(type(request)(**{f: getattr(request, f) for f in request.__struct_fields__}
+                                  | {"sampling": sampling}))
+    plan = h.scheduler.plan()
+    (event,) = h.scheduler.commit(
+        _one(plan.step_id, RequestResult(request_id="a", token_ids=[8], prompt_logprobs=[logprob(3)]))
+    )
+    assert event.finish_reason is FinishReason.LENGTH and [p.token_id for p in event.prompt_logprobs] == [3]
+
+
+def _one(step_id: int, result: RequestResult) -> StepResult:
+    return StepResult(step_id=step_id, results=[result])
+
+
+# -- policies that fail ----------------------------------------------------------------------------------------------
+
+
+class Broken(FcfsPolicy):
+    name = "broken"
+
+    def __init__(self, method: str) -> None:
+        setattr(self, method, self.fail)
+
+    def fail(self, *_: object) -> object:
+        raise ValueError("no idea")
+
+
+def test_a_policy_that_cannot_rank_refuses_the_request_by_name() -> None:
+    h = harness()
+    scheduler = Scheduler(h.limits, h.kv, Broken("sort_key"))
+    with pytest.raises(PluginError, match="'broken' failed in sort_key for request 'a': ValueError: no idea"):
+        scheduler.add(free_running("a", 3))
+    assert not scheduler.has_unfinished
+
+
+def test_a_policy_that_cannot_choose_is_named_and_all_can_still_be_ended() -> None:
+    h = harness(num_blocks=9, max_num_seqs=2)
+    h.scheduler = Scheduler(h.limits, h.kv, Broken("pick_victim"))
+    for name, length in [("a", 8), ("b", 7)]:
+        h.add(free_running(name, length, 17))
+    with pytest.raises(PluginError, match="'broken' failed in pick_victim: ValueError"):
+        h.drain()
+    assert len(h.scheduler.finish_all(FinishReason.ERROR, "x")) == 2
+    assert h.kv.num_free == h.kv.num_usable_blocks
+
+
+def test_the_simulated_worker_notices_a_wrong_page() -> None:
+    """The oracle itself: a page that changes under a request is seen at the next read."""
+    h = harness()
+    h.add(free_running("a", 9, 9))
+    steps(h, 2)
+    assert values([1], h.requests["a"]) != values([2], h.requests["a"])
+    block = h.worker.rows["a"].tables[0][0]
+    h.worker.pages[block][0] = (0, -1)
+    with pytest.raises(AssertionError, match="foreign page at 0"):
+        h.step()
