@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,10 +20,10 @@ from turret.engine import EngineClient, EngineCore, Progress, ThreadLink
 from turret.kv import KVCacheManager
 from turret.messages import EngineReady, KVCacheConfig, RequestResult, TokenLogprobs
 from turret.scheduler import FcfsPolicy, PriorityPolicy, Scheduler, SchedulerLimits
-from turret.server.app import create_app, state_of
+from turret.server.app import state_of
 from turret.server.listening import bind
 from turret.server.parts import ServerParts
-from turret.server.run import HttpServer
+from turret.server.run import HttpServer, run_server
 from turret.server.state import ServerState
 from turret.testing.null_engine import NullConfig, NullWorker, null_tokens
 from turret.text import FastTokenizer, SpecialTokens, TextProcessor
@@ -112,7 +112,6 @@ class Running:
     server: HttpServer
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
-    stopped: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
         """As Ctrl-C would."""
@@ -134,17 +133,18 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(null: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **options: Any) -> Iterator[Running]:
+def serving(
+    null: dict[str, Any] | None = None, parts: dict[str, Any] | None = None, **options: Any
+) -> Iterator[Running]:
     """A server with these engine settings, parts and options."""
     settings = {"vocab_size": NULL_VOCAB, "max_model_len": 512, **(null or {})}
-    config = Config.from_options({"host": "127.0.0.1", "port": 0, "disable_uvicorn_access_log": True, **options})
+    quiet = {"uvicorn_log_level": "warning", "disable_uvicorn_access_log": True}
+    config = Config.from_options({"host": "127.0.0.1", "port": 0, **quiet, **options})
     up: list[Running] = []
     failed: list[BaseException] = []
     event = threading.Event()
 
     async def main() -> None:
-        from turret.server.run import _uvicorn_config
-
         client = EngineClient(ThreadLink(build_engine, msgspec.json.encode(settings).decode()))
         await client.start()
         text = make_text(settings["max_model_len"])
@@ -153,15 +153,15 @@ def serving(null: dict[str, Any] | None = None, parts: dict[str, Any] | None = N
             max_model_len=settings["max_model_len"], vocab_size=text.tokenizer.vocab_size,
             eos_token_ids=(text.tokenizer.specials.eos_token_id or 0,), **(parts or {}),
         )
-        app = create_app(made, config)
         listener = bind(config.server)
-        state = state_of(app)
-        server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout)
-        up.append(Running(listener.url, text, state, server, asyncio.get_running_loop(), threading.current_thread()))
-        listener.sock.listen()  # from here a client waits instead of being refused
-        event.set()
-        await server.serve(sockets=[listener.sock])
-        await client.shutdown()
+        url = listener.url
+
+        def ready(server: HttpServer) -> None:
+            state = state_of(server.config.app)
+            up.append(Running(url, text, state, server, asyncio.get_running_loop(), threading.current_thread()))
+            event.set()
+
+        await run_server(made, config, listener, ready)
 
     def body() -> None:
         try:

@@ -40,7 +40,7 @@ def _serve(config: Config, user_set: tuple[str, ...]) -> None:
         # The engine's process loads torch meanwhile.
         import uvloop
 
-        from turret.server.run import run_server
+        from turret.server.run import HttpServer, run_server
 
         async def main() -> None:
             parts = await pending.finish(progress.update)
@@ -48,7 +48,7 @@ def _serve(config: Config, user_set: tuple[str, ...]) -> None:
             model = parts.model_names[0]
             url, curl = listener.url, listener.curl_option
 
-            def ready() -> None:
+            def ready(_: HttpServer) -> None:
                 progress.say(f"ready after {progress.seconds:.1f} s: {url}/v1 (model {model})")
                 progress.say(f"  try: {_curl_hint(url, curl, model, config.server.api_key)}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from turret.engine.faults import ended
@@ -39,11 +39,12 @@ STOP_GRACE = 10.0
 class EngineClient:
     """Submits, streams, aborts. Make one per event loop; every method is called in that loop.
 
-    `stats` is the latest the engine told. `dead_reason` says why the engine is gone; None while it lives.
+    `stats` is the latest the engine told; `stats_listener`, when set, sees each. `dead_reason` says why the engine is gone; None while it lives.
     """
 
     def __init__(self, link: Link) -> None:
         self.stats = EngineStats()
+        self.stats_listener: Callable[[EngineStats], None] | None = None
         self.dead_reason: str | None = None
         self._link = link
         self._ready: EngineReady | None = None
@@ -159,6 +160,8 @@ class EngineClient:
                     del streams[event.request_id]
             if frame.stats is not None:
                 self.stats = frame.stats
+                if self.stats_listener is not None:
+                    self.stats_listener(frame.stats)
             if self._closing and not streams:
                 self._drained.set()
         elif isinstance(frame, UtilityReply):

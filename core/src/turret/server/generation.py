@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from turret.engine import event_error
-from turret.errors import CapacityError
+from turret.errors import CapacityError, TurretError
 from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
 from turret.server.choices import Choice, ChoiceDelta
 from turret.server.expansion import Expander, Generation
@@ -72,14 +72,16 @@ class GenerationRun:
         client, lifecycle = self._generator.parts.client, self._generator.lifecycle
         by_id = {choice.request_id: choice for choice in self.choices}
         timer = self._generator.timer(self.job)
-        with lifecycle.admit(lambda: client.abort(list(by_id))):
+        with lifecycle.admit(lambda: client.abort(list(by_id))), timer:
             async with client.submit(self._requests) as source:
                 while by_id and (events := await source.batch()):
                     for event in events:
                         choice = by_id.get(event.request_id)
                         if choice is None:
                             continue  # of a step that was under way when a stop string ended the choice
-                        self._raise_failure(event)
+                        if (error := self._failure(event)) is not None:
+                            timer.failed()
+                            raise error
                         delta = choice.advance(event)
                         timer.saw(choice, event)
                         if choice.finished:
@@ -97,12 +99,10 @@ class GenerationRun:
                 results[delta.index].add(delta)
         return results
 
-    def _raise_failure(self, event: TokenEvent) -> None:
-        if (error := event_error(event)) is not None:
-            self._generator.count_failure()
-            raise error
+    def _failure(self, event: TokenEvent) -> TurretError | None:
         if event.finish_reason is FinishReason.ABORT and self._generator.lifecycle.expired:
-            raise CapacityError("the server is shutting down; this request was ended before it was complete")
+            return CapacityError("the server is shutting down; this request was ended before it was complete")
+        return event_error(event)
 
 
 class Generator:
@@ -127,7 +127,3 @@ class Generator:
     def timer(self, job: Generation) -> CallTimer:
         """Timing of one call, reported to the metrics."""
         return CallTimer(job, self._metrics)
-
-    def count_failure(self) -> None:
-        """Count a choice that the engine could not finish."""
-        self._metrics.finished(FinishReason.ERROR.value)

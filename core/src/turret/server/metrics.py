@@ -6,7 +6,7 @@ and engine counters are read from `EngineStats` at scrape time. Every child exis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -83,11 +83,16 @@ class ServerMetrics:
         if read_stats is not None:
             self._registry.register(_EngineSeries(read_stats, self._labels))
 
+    def saw_stats(self, stats: EngineStats) -> None:
+        """The engine told its statistics: each step's size is counted once."""
+        for size in stats.step_tokens:
+            self.step_tokens.observe(size)
+
     def finished(self, reason: str) -> None:
         """Count one choice that ended."""
         self._finished[reason].inc()
 
-    def cache_config(self, settings: dict[str, Any]) -> None:
+    def cache_config(self, settings: Mapping[str, Any]) -> None:
         """Publish the cache's settings as labels of a gauge that is always 1."""
         labels = {**{name: str(value) for name, value in settings.items()}, "engine": "0"}
         gauge = Gauge("turret:cache_config_info", "Settings of the KV cache.", tuple(labels), registry=self._registry)

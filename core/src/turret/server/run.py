@@ -36,8 +36,11 @@ _DEFAULT_HEAD_BYTES = ServerConfig().h11_max_incomplete_event_size
 class HttpServer(uvicorn.Server):
     """uvicorn with turret's end: drain, then stop."""
 
-    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float, ready: Callable[[HttpServer], None]
+    ) -> None:
         super().__init__(config)
+        self._ready = ready
         self._lifecycle = lifecycle
         self._drain_seconds = drain_seconds
         self._wake = asyncio.Event()
@@ -45,6 +48,7 @@ class HttpServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Sleep until told to stop, but for the Date header."""
+        self._ready(self)
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
@@ -91,26 +95,23 @@ class HttpServer(uvicorn.Server):
         self._wake.set()
 
 
-async def run_server(parts: ServerParts, config: Config, listener: Listener, ready: Callable[[], None]) -> None:
-    """Serve until a signal; `ready` is called once the socket accepts. Ends the engine."""
+async def run_server(
+    parts: ServerParts, config: Config, listener: Listener, ready: Callable[[HttpServer], None]
+) -> None:
+    """Serve until a signal, or until the `stop` of the server that `ready` is given once the socket accepts.
+
+    Ends the engine and closes the listener.
+    """
     app = create_app(parts, config)
     state = state_of(app)
-    server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout)
+    server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout, ready)
     watch = asyncio.ensure_future(_watch_engine(parts, state.lifecycle))
-    announce = asyncio.ensure_future(_announce(server, ready))
     try:
         await server.serve(sockets=[listener.sock])
     finally:
         watch.cancel()
-        announce.cancel()
         listener.close()
         await parts.client.shutdown()
-
-
-async def _announce(server: HttpServer, ready: Callable[[], None]) -> None:
-    while not server.started:
-        await asyncio.sleep(0.005)
-    ready()
 
 
 async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:

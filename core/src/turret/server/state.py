@@ -107,8 +107,12 @@ def _tenant_of(authorization: str | None) -> str:
 def build_state(parts: ServerParts, config: Config) -> ServerState:
     """Wire the shared pieces of a server."""
     lifecycle = Lifecycle()
-    stats = None if config.observability.disable_log_stats else lambda: parts.client.stats
-    metrics = ServerMetrics(parts.model_names[0], parts.max_model_len, stats)
+    silent = config.observability.disable_log_stats
+    metrics = ServerMetrics(parts.model_names[0], parts.max_model_len, None if silent else lambda: parts.client.stats)
+    if not silent:
+        parts.client.stats_listener = metrics.saw_stats
+        if parts.cache_facts:
+            metrics.cache_config(parts.cache_facts)
     expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
     return ServerState(
         parts, config, lifecycle, metrics, Generator(parts, lifecycle, expander, metrics),

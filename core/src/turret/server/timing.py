@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
-from turret.messages import TokenEvent
+from turret.messages import FinishReason, TokenEvent
 from turret.server.choices import Choice
 from turret.server.expansion import Generation
 from turret.server.metrics import ServerMetrics
@@ -26,7 +28,7 @@ class _ChoiceClock:
 
 
 class CallTimer:
-    """Watches one call."""
+    """Watches one call; leaving its `with` counts the choices that never ended as aborted."""
 
     def __init__(self, job: Generation, metrics: ServerMetrics) -> None:
         self._metrics = metrics
@@ -34,9 +36,24 @@ class CallTimer:
         self._arrival = job.arrival_time or time.time()
         self._clocks: dict[int, _ChoiceClock] = {}
         self._finished: list[int] = []
+        self._num_choices = len(job.prompts) * job.params.n
         metrics.params_n.observe(job.params.n)
         for limit in job.max_tokens:
             metrics.params_max_tokens.observe(limit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for _ in range(self._num_choices - len(self._finished)):
+            self._metrics.finished(FinishReason.ABORT.value)
+
+    def failed(self) -> None:
+        """A choice could not be finished."""
+        self._finished.append(0)
+        self._metrics.finished(FinishReason.ERROR.value)
 
     def saw(self, choice: Choice, event: TokenEvent) -> None:
         """An event went by."""
@@ -71,5 +88,5 @@ class CallTimer:
             if choice.num_tokens > 1:
                 metrics.per_token.observe((clock.last - clock.first) / (choice.num_tokens - 1))
         self._finished.append(choice.num_tokens)
-        if len(self._finished) == len(self._job.prompts) * self._job.params.n:
+        if len(self._finished) == self._num_choices:
             metrics.max_generation_tokens.observe(max(self._finished))

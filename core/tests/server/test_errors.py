@@ -1,0 +1,140 @@
+"""Faults in requests: the status, the OpenAI error object, the field at fault, the true numbers."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+TEXT = {"prompt": "Hello", "max_tokens": 2}
+
+
+def post(tiny, path, body):
+    response = httpx.post(tiny.url + path, json=body)
+    error = response.json().get("error")
+    if error is not None:
+        assert set(error) == {"message", "type", "param", "code"} and error["code"] == response.status_code
+    return response.status_code, error
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "status", "kind", "param", "words"),
+    [
+        ("chat/completions", {"messages": None}, 400, "Bad Request", "messages", "array"),
+        ("chat/completions", {"messages": []}, 400, "BadRequestError", "messages", "at least one message"),
+        ("chat/completions", {"messages": ["x"]}, 400, "Bad Request", "messages.0", "object"),
+        ("chat/completions", {"messages": [{"content": "x"}]}, 400, "BadRequestError", "messages[0].role", "role"),
+        ("chat/completions", {"model": "gpt-9"}, 404, "NotFoundError", "model", "'gpt-9' does not exist"),
+        ("chat/completions", {"temperature": -0.1}, 400, "BadRequestError", "temperature", "-0.1"),
+        ("chat/completions", {"temperature": "hot"}, 400, "Bad Request", "temperature", "float"),
+        ("chat/completions", {"top_p": 0}, 400, "BadRequestError", "top_p", "(0, 1]"),
+        ("chat/completions", {"top_k": -2}, 400, "BadRequestError", "top_k", "-2"),
+        ("chat/completions", {"n": 0}, 400, "BadRequestError", "n", "between 1 and 16384"),
+        ("chat/completions", {"n": 2, "temperature": 0}, 400, "BadRequestError", "n", "greedy"),
+        ("chat/completions", {"max_tokens": 0}, 400, "BadRequestError", "max_tokens", "at least 1"),
+        ("chat/completions", {"max_tokens": 600}, 400, "BadRequestError", "max_tokens", "490 of the model's 512"),
+        ("chat/completions", {"max_completion_tokens": 600}, 400, "BadRequestError", "max_completion_tokens", "600"),
+        ("chat/completions", {"stop": [""]}, 400, "BadRequestError", "stop", "empty string"),
+        ("chat/completions", {"stop": 3}, 400, "Bad Request", "stop", "str"),
+        ("chat/completions", {"logit_bias": {"a": 1}}, 400, "Bad Request", "logit_bias", "int"),
+        ("chat/completions", {"logit_bias": {"9999": 1}}, 400, "BadRequestError", "logit_bias", "257 tokens"),
+        ("chat/completions", {"allowed_token_ids": []}, 400, "BadRequestError", "allowed_token_ids", "not be empty"),
+        ("chat/completions", {"top_logprobs": 2}, 400, "BadRequestError", "top_logprobs", "logprobs to be true"),
+        ("chat/completions", {"logprobs": True, "top_logprobs": 21}, 400, "BadRequestError", "top_logprobs", "20"),
+        ("chat/completions", {"stream_options": {}}, 400, "BadRequestError", "stream_options", "stream is true"),
+        ("chat/completions", {"priority": 3}, 400, "BadRequestError", "priority", "--scheduling-policy priority"),
+        ("chat/completions", {"cache_salt": ""}, 400, "BadRequestError", "cache_salt", "empty"),
+        ("chat/completions", {"response_format": {"type": "json_object"}}, 400, "BadRequestError", "response_format",
+         "json_object"),
+        ("chat/completions", {"structured_outputs": {"regex": "a"}}, 400, "BadRequestError", "structured_outputs", ""),
+        ("chat/completions", {"tool_choice": "auto"}, 400, "BadRequestError", "tool_choice", "tools is missing"),
+        ("chat/completions", {"chat_template": "x"}, 400, "BadRequestError", "chat_template", "--trust-request"),
+        ("chat/completions", {"prompt_logprobs": 1, "stream": True}, 400, "BadRequestError", "prompt_logprobs", ""),
+        ("completions", {"prompt": None}, 400, "BadRequestError", "prompt", "missing"),
+        ("completions", {"prompt": []}, 400, "BadRequestError", "prompt", "missing or empty"),
+        ("completions", {"prompt": ""}, 400, "BadRequestError", "prompt", "empty"),
+        ("completions", {"prompt": ["a", 1]}, 400, "BadRequestError", "prompt", "mixes"),
+        ("completions", {"prompt": [1.5]}, 400, "Bad Request", "prompt.0", "int"),
+        ("completions", {"prompt": [5000]}, 400, "BadRequestError", "prompt", "5000"),
+        ("completions", {"prompt": "x" * 600}, 400, "BadRequestError", "prompt", "600"),
+        ("completions", {"max_tokens": 508}, 400, "BadRequestError", "max_tokens", "507"),
+        ("completions", {"logprobs": 21}, 400, "BadRequestError", "logprobs", "(20)"),
+        ("completions", {"min_tokens": 3}, 400, "BadRequestError", "min_tokens", "at most max_tokens (2)"),
+        ("completions", {"suffix": "x"}, 400, "BadRequestError", "suffix", "not available"),
+        ("completions", {"use_beam_search": True}, 400, "BadRequestError", "use_beam_search", "not available"),
+        ("completions", {"truncate_prompt_tokens": -2}, 400, "BadRequestError", "truncate_prompt_tokens", "-2"),
+    ],
+)  # fmt: skip
+def test_a_fault_names_itself(tiny, path, change, status, kind, param, words):
+    body = {**(CHAT if "chat" in path else TEXT), **change}
+    got, error = post(tiny, f"/v1/{path}", body)
+    assert (got, error["type"], error["param"]) == (status, kind, param), error
+    assert words in error["message"]
+
+
+@pytest.mark.parametrize("extra", [
+    {"best_of": 3}, {"guided_json": {}}, {"nonsense": 1}, {"user": "me"}, {"stop": None, "n": None, "seed": -1},
+    {"response_format": {"type": "text"}}, {"logit_bias": {"5": 400}}, {"top_k": -1}, {"temperature": 1},
+])  # fmt: skip
+def test_what_clients_send_anyway_is_fine(tiny, extra):
+    assert post(tiny, "/v1/chat/completions", {**CHAT, **extra})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "media", "words"),
+    [
+        (b'{"prompt": "x"}', "text/plain", "application/json"),
+        (b'{"prompt": "x"}', None, "application/json"),
+        (b'{"prompt": ', "application/json", "not valid JSON"),
+        (b'{"prompt": "\xff"}', "application/json; charset=utf-8", "JSON"),
+        (b"[]", "application/json", "object"),
+        (b"", "application/json", "JSON"),
+    ],
+)
+def test_a_body_that_is_no_body(tiny, content, media, words):
+    headers = {"content-type": media} if media else {}
+    response = httpx.post(f"{tiny.url}/v1/completions", content=content, headers=headers)
+    assert response.status_code == 400 and response.json()["error"]["type"] == "Bad Request"
+    assert words in response.json()["error"]["message"]
+
+
+def test_a_parameter_after_the_media_type_is_fine(tiny):
+    headers = {"content-type": "application/json; charset=utf-8"}
+    body = b'{"prompt": "x", "max_tokens": 1}'
+    assert httpx.post(f"{tiny.url}/v1/completions", content=body, headers=headers).status_code == 200
+
+
+def test_unknown_routes_and_methods(tiny):
+    for response, status, kind in (
+        (httpx.get(f"{tiny.url}/v1/nothing"), 404, "Not Found"),
+        (httpx.get(f"{tiny.url}/v1/completions"), 405, "Method Not Allowed"),
+    ):
+        assert response.status_code == status and response.json()["error"]["type"] == kind
+
+
+def test_one_requests_failure_is_its_own(serve):
+    with serve({"fault": "request", "fault_step": 1}) as running:
+        status, error = post(running, "/v1/completions", TEXT)
+        assert status == 500 and error["type"] == "InternalServerError" and "out of memory" in error["message"]
+        assert post(running, "/v1/completions", TEXT)[0] == 200
+        assert httpx.get(f"{running.url}/health").status_code == 200
+
+
+def test_a_failure_after_the_stream_began_is_an_event(serve):
+    with serve({"fault": "request", "fault_step": 3, "async_depth": 1}) as running:
+        response = httpx.post(f"{running.url}/v1/completions", json={**TEXT, "max_tokens": 9, "stream": True})
+        *events, failure, done = [e for e in response.text.split("\n\n") if e]
+        assert response.status_code == 200 and len(events) == 2 and done == "data: [DONE]"
+        assert '"error"' in failure and "out of memory" in failure
+
+
+@pytest.mark.parametrize("fault", ["raise", "dead"])
+def test_a_dead_engine_answers_everybody(serve, fault):
+    with serve({"fault": fault, "fault_step": 5, "async_depth": 1}) as running:
+        response = httpx.post(f"{running.url}/v1/completions", json={**TEXT, "max_tokens": 90, "stream": True})
+        *_, failure, done = [e for e in response.text.split("\n\n") if e]
+        assert '"error"' in failure and done == "data: [DONE]"
+        status, error = post(running, "/v1/completions", TEXT)
+        assert status == 503 and error["type"] == "InternalServerError"
+        assert httpx.get(f"{running.url}/health").status_code == 503
+        assert httpx.get(f"{running.url}/metrics").status_code == 200
