@@ -41,7 +41,6 @@ CLASSES: Mapping[str, str] = {
     "attention": "Backend",
     "platform": "Platform",
     "quant": "Method",
-    "model": "Architecture",
     "tool_parser": "Parser",
     "reasoning_parser": "Parser",
 }
@@ -101,7 +100,7 @@ def _words(kind: str, name: str) -> dict[str, str]:
         "ENTRY": entry,
         "DIST": f"turret-{family}-{name.replace('_', '-')}",
         "PACKAGE": f"turret_{family}_{name}",
-        "CLASS": f"{camel}{CLASSES[kind]}",
+        "CLASS": "ARCHITECTURE" if kind == "model" else f"{camel}{CLASSES[kind]}",
         "GROUP": kind_named(kind).group,
         "SUMMARY": SUMMARIES[kind].format(name=name),
         "USE": USES[kind].format(entry=entry),

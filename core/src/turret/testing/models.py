@@ -23,7 +23,7 @@ STRANGER = "no.such.layer.weight"
 
 
 def build(subject: Subject) -> Iterator[Case]:
-    yield subject.case("contract", "attention_needs", _needs, subject)
+    yield subject.case("contract", "attention_needs_agree", _needs, subject)
     yield subject.case("contract", "weights_cover_parameters", _weights, subject)
     yield subject.case("end_to_end", "chunks_and_batches_agree", _chunks, subject)
     yield subject.case("end_to_end", "order_matters", _order, subject)

@@ -7,11 +7,15 @@ nothing of what the plugins do.
 from __future__ import annotations
 
 import importlib
+import shutil
+import sys
 import textwrap
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["GOOD", "Site", "manifest_text"]
+__all__ = ["GOOD", "Site", "manifest_text", "on_path"]
 
 GOOD = """
     from turret.plugins import Verdict
@@ -53,20 +57,35 @@ class Site:
         files = {"plugin.py": code} if isinstance(code, str) else code
         for name, text in files.items():
             (root / name).write_text(textwrap.dedent(text))
-        lines: dict[str, list[str]] = {}
+        groups: dict[str, dict[str, str]] = {}
         for place, value in entries.items():
             group, _, name = place.partition("/")
-            lines.setdefault(group, []).append(f"{name} = {value}")
+            groups.setdefault(group, {})[name] = value
         if manifest is not None:
             (root / "turret_plugin.toml").write_text(manifest)
-            lines["turret.manifest"] = [f"{distribution} = {package}:turret_plugin.toml"]
-        info = self.path / f"{package}-{version}.dist-info"
+            groups["turret.manifest"] = {distribution: f"{package}:turret_plugin.toml"}
+        self._write_metadata((distribution, version), groups)
+        return package
+
+    def install_project(self, root: Path) -> str:
+        """Install a source tree with `pyproject.toml` and `src/`, as a wheel of it would; returns its distribution."""
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for package in (root / "src").iterdir():
+            shutil.copytree(package, self.path / package.name)
+        self._write_metadata((project["name"], project["version"]), project["entry-points"])
+        return str(project["name"])
+
+    def _write_metadata(self, identity: tuple[str, str], groups: Mapping[str, Mapping[str, str]]) -> None:
+        distribution, version = identity
+        info = self.path / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-        text = "".join(f"[{group}]\n" + "\n".join(items) + "\n" for group, items in lines.items())
-        (info / "entry_points.txt").write_text(text)
+        sections = []
+        for group, entries in groups.items():
+            lines = [f"{name} = {value}" for name, value in entries.items()]
+            sections.append("\n".join([f"[{group}]", *lines]))
+        (info / "entry_points.txt").write_text("\n".join(sections) + "\n")
         importlib.invalidate_caches()
-        return package
 
     def attention(
         self, leaf: str = "acme", code: str = GOOD, *, extra: str = "", api: str = ">=1.0,<2", name: str = ""
@@ -81,3 +100,18 @@ class Site:
             textwrap.dedent(code).replace("{leaf}", leaf),
             manifest=manifest_text("attention", name, api, extra),
         )
+
+
+@contextmanager
+def on_path(path: Path) -> Iterator[Site]:
+    """A new site at `path`, first on sys.path; what was imported from it is forgotten afterwards."""
+    path.mkdir()
+    sys.path.insert(0, str(path))
+    importlib.invalidate_caches()
+    try:
+        yield Site(path)
+    finally:
+        sys.path.remove(str(path))
+        mine = [name for name, module in sys.modules.items() if str(path) in str(getattr(module, "__file__", ""))]
+        for name in mine:
+            del sys.modules[name]
