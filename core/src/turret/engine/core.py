@@ -111,11 +111,11 @@ class EngineCore:
         return msgspec.structs.replace(stats, step_tokens=peeked + stats.step_tokens)
 
     def call(self, method: str, args: list[Any]) -> Any:
-        """A named method with plain arguments; raises `EngineError` for an unknown one."""
+        """A named method with plain arguments and a plain result; raises `EngineError` for an unknown one."""
         function = self._methods.get(method)
         if function is None:
             raise EngineError(f"the engine has no method {method!r}; it has {', '.join(sorted(self._methods))}")
-        return function(*args)
+        return msgspec.to_builtins(function(*args))
 
     def shutdown(self) -> list[TokenEvent]:
         """End open requests with an abort event and release the worker; safe to repeat."""

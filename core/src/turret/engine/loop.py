@@ -105,6 +105,7 @@ class EngineLoop:
         elif isinstance(frame, Abort):
             self._outbox.extend(self._core.abort(frame.request_ids))
         elif isinstance(frame, Utility):
+            self._deliver()  # a client that hears the answer has heard what came before it
             self._door.send(client, self._answer(frame))
         elif isinstance(frame, Shutdown):
             self._stopping = True

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections.abc import Callable
 
 from turret.engine.loop import EngineLoop
 from turret.engine.ports import Progress, Receiver
@@ -42,17 +43,17 @@ class ThreadLink:
 
         def report(stage: str, fraction: float) -> None:
             if progress is not None:
-                loop.call_soon_threadsafe(progress, stage, fraction)
+                _call(loop, progress, stage, fraction)
 
         def body() -> None:
             reason: str | None = None
             try:
                 core = self._factory(self._config, report)
-                loop.call_soon_threadsafe(_settle, ready, core.ready)
+                _call(loop, _settle, ready, core.ready)
                 reason = EngineLoop(core, door).run()
             except Exception as error:  # the factory's: the loop lets none through
-                loop.call_soon_threadsafe(_settle, ready, error)
-            loop.call_soon_threadsafe(self._on_end, receiver, reason)
+                _call(loop, _settle, ready, error)
+            _call(loop, self._on_end, receiver, reason)
 
         self._thread = threading.Thread(target=body, name="turret-engine", daemon=True)
         self._thread.start()
@@ -111,11 +112,16 @@ class _QueueDoor:
         return b"", frame
 
     def send(self, client: bytes, frame: EngineFrame) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(self._receiver.on_frame, frame)
-        except RuntimeError:  # the client's event loop is closed: nobody listens any more
-            return False
-        return True
+        return _call(self._loop, self._receiver.on_frame, frame)
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> bool:
+    """Call in the client's event loop; False when that is closed: nobody listens any more."""
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _settle(ready: asyncio.Future[EngineReady], outcome: EngineReady | Exception) -> None:
