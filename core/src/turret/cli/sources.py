@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from turret.cli.refused_options import refusal, refused_names
 from turret.cli.values import read_value
 from turret.config import Config, Option, option_table
+from turret.config.refused import refusal, refused_names
 from turret.errors import ConfigError
 
 __all__ = ["ENV_PREFIX", "OptionSet", "read_environment", "read_file"]

@@ -1,6 +1,6 @@
 """Options that users of vLLM know and that this version does not have, each with the sentence that says so.
 
-Owns: the table. Knows nothing of parsing. No option is accepted and ignored: a name is either wired (`turret.config`),
+Owns: the table. Knows nothing of parsing. No option is accepted and ignored: a name is either in a section and works, or
 refused here, or unknown. A value that asks for nothing (`--data-parallel-size 1`) is let through.
 """
 
