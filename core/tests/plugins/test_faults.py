@@ -352,6 +352,26 @@ def test_guard_is_transparent(site: Site) -> None:
     assert not hasattr(plugin, "nothing")
 
 
+def test_what_a_plugin_opens_is_guarded_one_level_deep(site: Site) -> None:
+    code = """
+        class Provider:
+            name = "acme"
+            def ops(self): return {"scale": print}
+            def linear_kernels(self): raise ValueError("boom")
+        class P:
+            api = "1.0"
+            def ops(self): return Provider()
+            def probe(self): return None
+    """
+    manifest = manifest_text("platform", "acme")
+    site.install("acme", {"turret.platforms/acme": "acme.plugin:P"}, code, manifest=manifest)
+    host = host_of("acme")
+    provider = host.load(host.registry.find("platform", "acme")[0]).ops()
+    assert provider.ops() == {"scale": print} and provider.name == "acme"
+    with pytest.raises(PluginError, match=r"acme 0\.1\.0\) failed at ops\(\)\.linear_kernels: ValueError: boom"):
+        provider.linear_kernels()
+
+
 def test_wrong_process_is_refused_at_load(site: Site) -> None:
     site.attention("acme")
     settings = HostSettings(roles=frozenset({"front"}))

@@ -59,7 +59,7 @@ class Guarded:
         candidate: Candidate = state["_guarded_candidate"]
         stage = f"{state['_guarded_prefix']}{name}"
         wrapped: Callable[..., Any] = partial(guarded_call, candidate, stage, value)
-        if name in kind_named(candidate.kind).opens:
+        if name in kind_named(candidate.kind).opens and not state["_guarded_prefix"]:
             wrapped = _opening(candidate, stage, value)
         state[name] = wrapped
         return wrapped
