@@ -147,6 +147,13 @@ def test_tools_reach_the_template_but_are_not_called(tiny, client):
         )
 
 
+def test_tools_can_be_kept_out_of_the_prompt(serve):
+    body = {"messages": MESSAGES, "tools": [TOOL], "tool_choice": "none", "max_tokens": 5}
+    with serve(exclude_tools_when_tool_choice_none=True) as running:
+        answer = httpx.post(f"{running.url}/v1/chat/completions", json=body).json()
+        assert answer["choices"][0]["message"]["content"] == running.answer(PROMPT, 5)
+
+
 def test_a_template_of_the_request_needs_trust(serve, client):
     body = {"chat_template": "{{ messages[0].content }}!"}
     with pytest.raises(openai.BadRequestError, match="trust-request-chat-template"):

@@ -1,7 +1,7 @@
 """Options that users of vLLM know and that this version does not have, each with the sentence that says so.
 
-Owns: the table. Knows nothing of parsing. No option is accepted and ignored: a name is either in a section and works, or
-refused here, or unknown. A value that asks for nothing (`--data-parallel-size 1`) is let through.
+Owns: the table. Knows nothing of parsing. No option is accepted and ignored: a name is either in a section and works,
+or refused here, or unknown. A value that asks for nothing (`--data-parallel-size 1`) is let through.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class Refusal:
     neutral: tuple[str, ...] = ()
 
     def asks_for_nothing(self, value: Any) -> bool:
-        """Whether this value (None: null in a file; False: a switch that is off) wants what happens anyway."""
-        return value is None or value is False or str(value) in self.neutral
+        """Whether this value (null in a file, a switch that is off, a neutral one) wants what happens anyway."""
+        return value is None or str(value).lower() == "false" or str(value) in self.neutral
 
 
 def refusal(name: str) -> Refusal | None:

@@ -196,6 +196,7 @@ class ServerConfig:
     response_role: str = opt("assistant", "Role of generated messages.")
     chat_template_content_format: str = opt("auto", "How message content reaches the template.",
                                             choices=("auto", "string", "openai"))
+    exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
     trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
     h11_max_incomplete_event_size: int = opt(4194304, "Largest partial HTTP head accepted, in bytes.", kind="size")
     shutdown_timeout: float = opt(30.0, "Seconds running requests get to finish after Ctrl-C or SIGTERM.")

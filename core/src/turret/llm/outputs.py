@@ -28,8 +28,8 @@ class CompletionOutput:
     """One continuation.
 
     `finish_reason` is `stop`, `length`, `abort` or `error`; `stop_reason` the stop string or stop token id that ended
-    it (None for end-of-sequence). `logprobs` has one map from token id per token, when asked for. `error` says what went
-    wrong with this one when `finish_reason` is `error`; the others are complete.
+    it (None for end-of-sequence). `logprobs` has one map from token id per token, when asked for. `error` says what
+    went wrong with this one when `finish_reason` is `error`; the others are complete.
     """
 
     index: int

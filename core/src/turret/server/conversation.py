@@ -50,15 +50,17 @@ def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOpt
             "continue_final_message",
         )
     kwargs: dict[str, Any] = dict(body.chat_template_kwargs or {})
-    documents = None
+    documents, tools = None, body.tools or None
     if isinstance(body, ChatRequest):
+        if state.config.server.exclude_tools_when_tool_choice_none and body.tool_choice == "none":
+            tools = None
         documents = body.documents
         if body.reasoning_effort is not None:
             kwargs.setdefault("reasoning_effort", body.reasoning_effort)
     return ChatOptions(
         add_generation_prompt=body.add_generation_prompt is not False and not body.continue_final_message,
         continue_final_message=bool(body.continue_final_message),
-        tools=body.tools or None,
+        tools=tools,
         documents=documents,
         kwargs=kwargs,
         content_format=ContentFormat(state.config.server.chat_template_content_format),
