@@ -73,10 +73,8 @@ class Packer:
         raise LoadError(f"{name}: no linear kernel takes {weight.spec}; " + "; ".join(refusals))
 
     def canonical(self, weight: QuantizedWeight) -> QuantizedWeight:
-        """On the device and, if quantized, in the layout its spec names; plain weights get the model's dtype."""
+        """On the device and in the layout its spec names; plain weights stay as given until they are stacked."""
         if weight.spec is None or self.method is None:
-            plain = weight.params["weight"].to(device=self.device, dtype=torch_dtype(self.dtype))
-            weight.params = {"weight": plain}
             return weight
         weight.params = {name: tensor.to(self.device) for name, tensor in weight.params.items()}
         return self.method.canonicalize(weight)
@@ -117,7 +115,7 @@ class Linear:
             self.bias = torch.cat(biases).to(device=self._packer.device, dtype=dtype)
             held = self.bias.nbytes
         start = 0
-        for weight in _fuse([self._weight(shard, tensors) for shard in range(len(self.parts))]):
+        for weight in _fuse([self._weight(shard, tensors) for shard in range(len(self.parts))], self._packer):
             held += sum(tensor.nbytes for tensor in weight.params.values())
             kernel = self._packer.kernel(weight, self.target)
             stop = start + weight.out_features
@@ -187,7 +185,7 @@ class Embedding:
         return weight.nbytes
 
 
-def _fuse(weights: list[QuantizedWeight]) -> list[QuantizedWeight]:
+def _fuse(weights: list[QuantizedWeight], packer: Packer) -> list[QuantizedWeight]:
     """Stack neighbours that are described alike and row-major over N; the order of rows stays."""
     fused: list[list[QuantizedWeight]] = []
     for weight in weights:
@@ -195,19 +193,36 @@ def _fuse(weights: list[QuantizedWeight]) -> list[QuantizedWeight]:
             fused[-1].append(weight)
         else:
             fused.append([weight])
-    return [_stack(group) for group in fused]
+    return [_stack(group, packer) for group in fused]
 
 
 def _alike(a: QuantizedWeight, b: QuantizedWeight) -> bool:
     if a.spec != b.spec or a.params.keys() != b.params.keys() or not (sliceable_rows(a) and sliceable_rows(b)):
         return False
     pairs = [(a.params[name], b.params[name]) for name in a.params]
-    return all(x.dtype == y.dtype and x.shape[1:] == y.shape[1:] for x, y in pairs)
+    return all(x.shape[1:] == y.shape[1:] and (a.spec is None or x.dtype == y.dtype) for x, y in pairs)
 
 
-def _stack(group: list[QuantizedWeight]) -> QuantizedWeight:
+def _stack(group: list[QuantizedWeight], packer: Packer) -> QuantizedWeight:
     first = group[0]
-    if len(group) == 1:
+    if first.spec is None:
+        params = {"weight": _cast_rows([weight.params["weight"] for weight in group], packer)}
+    elif len(group) == 1:
         return first
-    params = {name: torch.cat([weight.params[name] for weight in group]) for name in first.params}
+    else:
+        params = {name: torch.cat([weight.params[name] for weight in group]) for name in first.params}
     return QuantizedWeight(first.spec, sum(weight.out_features for weight in group), first.in_features, params)
+
+
+def _cast_rows(parts: list[Tensor], packer: Packer) -> Tensor:
+    """Plain parts [N_i, K] as one [N, K] of the model's dtype, cast and stacked in one copy: a cast of each part on the
+    way would double a layer's memory while it loads. One part that fits already is not copied."""
+    dtype = torch_dtype(packer.dtype)
+    if len(parts) == 1:
+        return parts[0].to(device=packer.device, dtype=dtype)
+    stacked = torch.empty((sum(len(p) for p in parts), parts[0].shape[1]), dtype=dtype, device=packer.device)
+    start = 0
+    for part in parts:
+        stacked[start : start + len(part)].copy_(part)
+        start += len(part)
+    return stacked

@@ -86,8 +86,7 @@ def _quantization(parts: WorkerParts, source: ModelSource, stored: Sequence[Stor
 
 def _fill(factory: LayerFactory, rule: WeightRule, stored: list[StoredTensor], say: Progress) -> None:
     total = max(1, sum(t.data.nbytes for t in stored))
-    done, read = 0, 0
-    pending: list[memoryview] = []
+    done = read = 0
     with warnings.catch_warnings():
         # Mapped files are read-only, and torch says so for each tensor. Nothing here writes to weights.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
@@ -95,12 +94,10 @@ def _fill(factory: LayerFactory, rule: WeightRule, stored: list[StoredTensor], s
         while stored:
             tensor = stored.pop()
             _place(factory, rule, tensor)
-            pending.append(tensor.data)
             done, read = done + tensor.data.nbytes, read + tensor.data.nbytes
-            if read >= _RELEASE_BYTES or not stored:
-                for data in pending:
-                    release_pages(data)
-                pending, read = [], 0
+            if read >= _RELEASE_BYTES:
+                release_pages(tensor.data)
+                read = 0
             say(_STAGE, done / total)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turret.checkpoint import Checkpoint, CheckpointKind, GgufTensor, TensorView, iter_gguf, iter_safetensors
@@ -49,7 +50,7 @@ class StoredTensor:
     type_name: str
     shape: tuple[int, ...]
     data: memoryview
-    rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    rows: NDArray[np.int64] | None = None
     add: float = 0.0
 
     def tensor(self) -> Tensor:
@@ -75,15 +76,13 @@ def stored_tensors(checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[St
 
 
 def release_pages(data: memoryview) -> None:
-    """Let the system take back the mapped pages of `data`; whoever still reads them finds them in the file again."""
-    owner = data.obj
-    if not isinstance(owner, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED") or not data.nbytes:
-        return
-    begin = _address(data) - _address(memoryview(owner))
-    first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = (begin + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - first
-    if length > 0:
-        owner.madvise(mmap.MADV_DONTNEED, first, length)
+    """Let the system take back all mapped pages of the file that `data` lies in.
+
+    Whoever still reads any finds them in the file again. The whole map, because layers that wait for more tensors read
+    theirs once more when they pack, and a fault also maps what lies around.
+    """
+    if isinstance(data.obj, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        data.obj.madvise(mmap.MADV_DONTNEED)
 
 
 def _from_safetensors(view: TensorView) -> StoredTensor:
@@ -116,7 +115,3 @@ def _view(data: memoryview, dtype: torch.dtype) -> Tensor:
 
 def _torch_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _address(data: memoryview) -> int:
-    return int(np.frombuffer(data, dtype=np.uint8).__array_interface__["data"][0])
