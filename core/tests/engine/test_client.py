@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -264,6 +266,27 @@ def test_a_dead_worker_ends_every_stream_with_the_reason(
                 client.submit(make_request("late"))
             with pytest.raises(EngineDeadError):
                 await client.call("health")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("moment", ["idle", "busy"])
+def test_a_killed_worker_process_is_noticed_at_once(
+    moment: str, connect: Connect, make_request: MakeRequest
+) -> None:
+    async def main() -> None:
+        async with connect(remote=True, step_seconds=0.01) as client:
+            assert tokens(await read(client.submit(make_request("before", [5], 20)))) == null_tokens([5], 20)
+            pid = await client.call("worker", "pid")
+            streams = []
+            if moment == "busy":
+                streams = [client.submit(make_request(f"r{i}", [i], 5000)) for i in range(3)]
+                await streams[0].batch()
+            os.kill(pid, signal.SIGKILL)
+            reason = await asyncio.wait_for(client.wait_dead(), 1.0)
+            assert "worker process was killed by SIGKILL" in reason and not client.healthy
+            for events in await asyncio.gather(*map(read, streams)):
+                assert isinstance(event_error(events[-1]), EngineDeadError)
 
     asyncio.run(main())
 

@@ -42,10 +42,14 @@ class ScriptedDoor:
         self.gone: set[bytes] = set()
         self.num_waits = 0
 
-    def wait(self, timeout: float | None = None) -> None:
+    def watch(self, descriptor: int) -> None:
+        raise AssertionError("the null worker cannot be watched")
+
+    def wait(self, timeout: float | None = None) -> bool:
         self.num_waits += 1
         while self.script and self.script[0] is None:
             self.script.popleft()
+        return False
 
     def receive(self) -> tuple[bytes, ClientFrame] | None:
         return self.script.popleft() if self.script else (b"end", Shutdown())

@@ -31,7 +31,7 @@ from turret.contracts.platform import ConfigPatch, ConfigView, DeviceInfo, Memor
 from turret.contracts.policy import RequestView, SchedulerPolicy
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.verdict import Verdict
-from turret.contracts.worker import Worker
+from turret.contracts.worker import WatchableWorker, Worker
 from turret.plugins.kinds import KINDS
 
 CONTRACT_VERSIONS = {kind.name: kind.api for kind in KINDS.values()}
@@ -78,6 +78,7 @@ __all__ = [
     "ToolCallStart",
     "ToolParser",
     "Verdict",
+    "WatchableWorker",
     "WeightRule",
     "Worker",
     "WorkerEnv",

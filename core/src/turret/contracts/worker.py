@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from turret.messages import KVCacheConfig, StepPlan, StepResult, WorkerFacts
 
-__all__ = ["Worker"]
+__all__ = ["WatchableWorker", "Worker"]
 
 
 @runtime_checkable
@@ -39,3 +39,14 @@ class Worker(Protocol):
 
     def shutdown(self) -> None:
         """Release everything; safe to repeat."""
+
+
+@runtime_checkable
+class WatchableWorker(Protocol):
+    """What a worker may offer besides: its end can be noticed while no step is under way.
+
+    Without it, a worker that dies idle is noticed with the next step.
+    """
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when a result came or the worker is gone."""

@@ -39,7 +39,8 @@ STOP_GRACE = 10.0
 class EngineClient:
     """Submits, streams, aborts. Make one per event loop; every method is called in that loop.
 
-    `stats` is the latest the engine told; `stats_listener`, when set, sees each. `dead_reason` says why the engine is gone; None while it lives.
+    `stats` is the latest the engine told; `stats_listener`, when set, sees each. `dead_reason` says why the engine is
+    gone; None while it lives.
     """
 
     def __init__(self, link: Link) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from turret.contracts.worker import Worker
+from turret.contracts import WatchableWorker, Worker
 from turret.errors import EngineDeadError, EngineError, TurretError
 from turret.messages import EngineReady, EngineStats, FinishReason, Request, TokenEvent
 from turret.scheduler import Scheduler
@@ -62,6 +62,22 @@ class EngineCore:
     def busy(self) -> bool:
         """True while a step is under way."""
         return bool(self._in_flight)
+
+    @property
+    def watch_fd(self) -> int | None:
+        """Readable when the worker may be gone; None when it cannot be watched."""
+        return self._worker.fileno() if isinstance(self._worker, WatchableWorker) else None
+
+    def look_after_worker(self) -> None:
+        """While nothing is under way: find out whether the worker still lives."""
+        if self._in_flight or self.dead_reason is not None:
+            return
+        try:
+            result = self._worker.collect(0.0)
+            if result is not None:
+                raise EngineDeadError(f"the worker answered with step {result.step_id}, which nobody asked for")
+        except Exception as error:
+            self._die(error)
 
     def add(self, request: Request) -> None:
         """Take a request in; raises `RequestError` when it can never run, `EngineDeadError` when nothing can."""

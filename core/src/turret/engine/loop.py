@@ -60,6 +60,8 @@ class EngineLoop:
         """Serve; returns why the engine died, or None after a shutdown. Every open request gets its last event."""
         reason: str | None = None
         try:
+            if (descriptor := self._core.watch_fd) is not None:
+                self._door.watch(descriptor)
             while not self._stopping and self._core.dead_reason is None:
                 self._turn()
             reason = self._core.dead_reason
@@ -71,8 +73,8 @@ class EngineLoop:
 
     def _turn(self) -> None:
         core = self._core
-        if not core.has_work:
-            self._door.wait()
+        if not core.has_work and self._door.wait():
+            core.look_after_worker()
         self._read_frames()
         if self._stopping:
             return

@@ -20,8 +20,11 @@ Progress = Callable[[str, float], None]
 class Door(Protocol):
     """Where client frames come in and engine frames go out. `client` is an opaque name."""
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Block until a frame is there or `timeout` seconds passed."""
+    def watch(self, descriptor: int) -> None:
+        """Let `wait` return as well when this descriptor is readable."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until a frame is there or `timeout` seconds passed; True when it was the watched descriptor."""
 
     def receive(self) -> tuple[bytes, ClientFrame] | None:
         """The next frame, or None at once."""

@@ -2,15 +2,18 @@
 
 Owns: the thread and the two ways across. Knows nothing of streams.
 
-Frames go as objects, with nothing encoded: a queue in, `call_soon_threadsafe` out.
+Frames go as objects, with nothing encoded: a queue and a bell in, `call_soon_threadsafe` out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import queue
+import select
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from turret.engine.loop import EngineLoop
@@ -30,16 +33,15 @@ class ThreadLink:
     def __init__(self, factory: Factory, config: str) -> None:
         self._factory = factory
         self._config = config
-        self._inbox: queue.SimpleQueue[ClientFrame] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._door: _QueueDoor | None = None  # None before the start and after the end
         self._ended = asyncio.Event()
-        self._alive = False
 
     async def start(self, receiver: Receiver, progress: Progress | None) -> EngineReady:
         """Build the engine in its thread; raises what the factory raised."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[EngineReady] = loop.create_future()
-        door = _QueueDoor(self._inbox, loop, receiver)
+        self._door = door = _QueueDoor(loop, receiver)
 
         def report(stage: str, fraction: float) -> None:
             if progress is not None:
@@ -57,20 +59,19 @@ class ThreadLink:
 
         self._thread = threading.Thread(target=body, name="turret-engine", daemon=True)
         self._thread.start()
-        self._alive = True
         return await ready
 
     def send(self, frame: ClientFrame) -> None:
         """Queue a frame; raises `EngineDeadError` when the thread has ended."""
-        if not self._alive:
+        if self._door is None:
             raise EngineDeadError("the engine's thread is not there")
-        self._inbox.put(frame)
+        self._door.put(frame)
 
     async def stop(self, timeout: float) -> None:
         """Tell the engine to end and wait; a thread cannot be forced, so one that hangs is left behind."""
-        if self._thread is None:
+        if self._thread is None or self._door is None:
             return
-        self._inbox.put(Shutdown())
+        self._door.put(Shutdown())
         if timeout > 0:
             try:
                 await asyncio.wait_for(self._ended.wait(), timeout)
@@ -79,40 +80,59 @@ class ThreadLink:
                 logger.error("the engine's thread did not end within %g s and is left behind", timeout)
 
     def _on_end(self, receiver: Receiver, reason: str | None) -> None:
-        self._alive = False
+        if self._door is not None:
+            self._door.close()
+            self._door = None
         self._ended.set()
         receiver.on_dead(reason or "the engine was shut down")
 
 
 class _QueueDoor:
-    """The engine loop's door in a process of one: there is one client, with an empty name."""
+    """The engine loop's door in a process of one: there is one client, with an empty name.
 
-    def __init__(
-        self, inbox: queue.SimpleQueue[ClientFrame], loop: asyncio.AbstractEventLoop, receiver: Receiver
-    ) -> None:
-        self._inbox = inbox
+    The bell is a pair of sockets rather than a condition, so that the engine can wait for its worker as well.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, receiver: Receiver) -> None:
         self._loop = loop
         self._receiver = receiver
-        self._next: ClientFrame | None = None
+        self._inbox: deque[ClientFrame] = deque()
+        self._bell, self._button = socket.socketpair()
+        self._bell.setblocking(False)
+        self._button.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(self._bell, select.POLLIN)
+        self._watched = -1
 
-    def wait(self, timeout: float | None = None) -> None:
-        if self._next is None:
-            try:
-                self._next = self._inbox.get(timeout=timeout)
-            except queue.Empty:
-                return
+    def put(self, frame: ClientFrame) -> None:
+        """Called by the client."""
+        self._inbox.append(frame)
+        with contextlib.suppress(BlockingIOError):  # a full pipe rings already
+            self._button.send(b"!")
+
+    def watch(self, descriptor: int) -> None:
+        self._poll.register(descriptor, select.POLLIN)
+        self._watched = descriptor
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._inbox:
+            return False
+        ready = self._poll.poll(None if timeout is None else max(0, int(timeout * 1000)))
+        # Silence the bell before the inbox is read: what comes later rings again.
+        with contextlib.suppress(BlockingIOError):
+            while self._bell.recv(4096):
+                pass
+        return any(descriptor == self._watched for descriptor, _ in ready)
 
     def receive(self) -> tuple[bytes, ClientFrame] | None:
-        frame, self._next = self._next, None
-        if frame is None:
-            try:
-                frame = self._inbox.get_nowait()
-            except queue.Empty:
-                return None
-        return b"", frame
+        return (b"", self._inbox.popleft()) if self._inbox else None
 
     def send(self, client: bytes, frame: EngineFrame) -> bool:
         return _call(self._loop, self._receiver.on_frame, frame)
+
+    def close(self) -> None:
+        self._bell.close()
+        self._button.close()
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> bool:

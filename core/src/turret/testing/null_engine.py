@@ -10,15 +10,17 @@ Time and faults are dialled in `NullConfig`.
 
 from __future__ import annotations
 
+import math
 import os
+import queue
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from turret.contracts import Worker
 from turret.engine import EngineCore, Progress
 from turret.errors import ConfigError, EngineDeadError, EngineError, LoadError
 from turret.kv import KVCacheManager
@@ -33,8 +35,9 @@ from turret.messages import (
     WorkerFacts,
 )
 from turret.scheduler import FcfsPolicy, Scheduler, SchedulerLimits
+from turret.worker.remote import RemoteWorker, WorkerSpawn
 
-__all__ = ["NullConfig", "NullWorker", "build_null_engine", "null_tokens"]
+__all__ = ["NullConfig", "NullWorker", "build_null_engine", "null_tokens", "null_worker"]
 
 _MASK = 2**64 - 1
 _MULTIPLIER = 6364136223846793005
@@ -47,6 +50,7 @@ class NullConfig(msgspec.Struct, frozen=True, kw_only=True):
     A step takes `step_seconds` plus `token_seconds` for each of its tokens; loading takes `load_seconds`. `fault`
     happens in step `fault_step`: "raise" is an unexpected exception, "dead" a worker that says it is gone, "kill"
     a process killed by the kernel, "request" the failure of the first request of that step; "load" stops the loading.
+    With `remote` the worker runs in a process of its own.
     """
 
     num_blocks: int = 4096
@@ -57,6 +61,7 @@ class NullConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 2048
     enable_prefix_caching: bool = True
     async_depth: int = 2
+    remote: bool = False
     load_seconds: float = 0.0
     step_seconds: float = 0.0
     token_seconds: float = 0.0
@@ -102,7 +107,8 @@ class NullWorker:
     def __init__(self, config: NullConfig) -> None:
         self._config = config
         self._histories: dict[str, _History] = {}
-        self._results: deque[tuple[float, StepResult | Exception]] = deque()
+        self._results: queue.SimpleQueue[tuple[float, StepResult | Exception]] = queue.SimpleQueue()
+        self._next: tuple[float, StepResult | Exception] | None = None
         self._last_due = 0.0
 
     def start(self, progress: Callable[[str, float], None] | None = None) -> WorkerFacts:
@@ -132,28 +138,31 @@ class NullWorker:
         config = self._config
         started = max(time.monotonic(), self._last_due)
         self._last_due = started + config.step_seconds + config.token_seconds * plan.num_tokens
-        self._results.append((self._last_due, self._outcome(plan)))
+        self._results.put((self._last_due, self._outcome(plan)))
 
     def collect(self, timeout: float | None = None) -> StepResult | None:
-        """The oldest step's result, when it is due."""
-        if not self._results:
-            raise EngineError("no step is under way")
-        due, outcome = self._results[0]
-        left = due - time.monotonic()
-        if timeout is not None and left > timeout:
-            time.sleep(timeout)
+        """The oldest step's result, when it is due; None after `timeout` seconds without one."""
+        limit = math.inf if timeout is None else time.monotonic() + timeout
+        if self._next is None:
+            try:
+                self._next = self._results.get(timeout=timeout)
+            except queue.Empty:
+                return None
+        due, outcome = self._next
+        time.sleep(max(0.0, min(due, limit) - time.monotonic()))
+        if due > limit:
             return None
-        if left > 0:
-            time.sleep(left)
-        self._results.popleft()
+        self._next = None
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def call(self, method: str, args: list[Any]) -> Any:
-        """`health` is true, `echo` gives its arguments back, `requests` the ids in the batch."""
+        """`health` is true, `pid` the process, `echo` gives its arguments back, `requests` the ids in the batch."""
         if method == "health":
             return True
+        if method == "pid":
+            return os.getpid()
         if method == "echo":
             return args
         if method == "requests":
@@ -161,9 +170,9 @@ class NullWorker:
         raise EngineError(f"the null worker has no method {method!r}")
 
     def shutdown(self) -> None:
-        """Forget everything."""
+        """Forget everything; whoever waits for a result is told."""
         self._histories.clear()
-        self._results.clear()
+        self._results.put((0.0, EngineDeadError("the worker was shut down")))
 
     def _outcome(self, plan: StepPlan) -> StepResult | Exception:
         config = self._config
@@ -208,10 +217,19 @@ class NullWorker:
         return RequestResult(request_id=request_id, token_ids=[token])
 
 
+def null_worker(config_json: str) -> NullWorker:
+    """The entry of a worker's process."""
+    return NullWorker(msgspec.json.decode(config_json, type=NullConfig))
+
+
 def build_null_engine(config_json: str, progress: Progress) -> EngineCore:
     """An engine factory: `turret.testing.null_engine:build_null_engine` with the JSON of a `NullConfig`."""
     config = msgspec.json.decode(config_json, type=NullConfig)
-    worker = NullWorker(config)
+    worker: Worker
+    if config.remote:
+        worker = RemoteWorker(WorkerSpawn(f"{__name__}:{null_worker.__name__}", config_json))
+    else:
+        worker = NullWorker(config)
     facts = worker.start(progress)
     shape = KVCacheConfig(
         num_blocks=config.num_blocks, block_size=config.block_size, groups=facts.groups,

@@ -38,12 +38,24 @@ class EngineSocket:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an unknown client is an error, not a silent loss
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a client that reconnects keeps its name
         self._socket.bind(address)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._watched = -1
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(ClientFrame)
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Block until a frame is there or `timeout` seconds passed; None waits for ever, at no cost."""
-        self._socket.poll(None if timeout is None else max(0, int(timeout * 1000)))
+    def watch(self, descriptor: int) -> None:
+        """Let `wait` return as well when this descriptor is readable."""
+        self._poller.register(descriptor, zmq.POLLIN)
+        self._watched = descriptor
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until a frame is there or `timeout` seconds passed; None waits for ever, at no cost.
+
+        True when the watched descriptor is readable.
+        """
+        ready = self._poller.poll(None if timeout is None else max(0, int(timeout * 1000)))
+        return any(source == self._watched for source, _ in ready)
 
     def receive(self) -> tuple[bytes, ClientFrame] | None:
         """The next good frame and its client; None when there is none now. Never blocks."""
