@@ -27,7 +27,7 @@ from turret.nn.norm import Norm
 from turret.nn.spec import BlockSpec, DecoderSpec, Placing
 from turret.nn.weights import torch_dtype
 
-__all__ = ["Decoder"]
+__all__ = ["Block", "Decoder"]
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from turret.nn.rotary import rotary_table
 from turret.nn.spec import AttentionSpec, NormSpec, RopeSpec
 from turret.nn.weights import Parameter, Receiver
 
-__all__ = ["LayerFactory", "Progress", "Quantization"]
+__all__ = ["LayerFactory", "Progress", "Quantization", "ReceivingLayer"]
 
 Progress = Callable[[int, int], None]
 """progress(layers complete, layers in all)."""

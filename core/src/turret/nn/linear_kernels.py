@@ -17,7 +17,7 @@ from turret.contracts.ops import LinearCall, LinearQuery
 from turret.contracts.quant import QuantizedWeight, QuantMethod
 from turret.contracts.verdict import Verdict
 
-__all__ = ["DequantKernel", "PlainKernel"]
+__all__ = ["DequantKernel", "PlainKernel", "sliceable_rows"]
 
 CHUNK_VALUES = 1 << 22
 """Values that the dequantizing kernel expands at a time (16 MiB of float32)."""
