@@ -61,8 +61,11 @@ class Decision:
         }
 
 
-def decide(spec: EngineSpec, host: PluginHost) -> Decision:
-    """Make every choice; raises PluginError, ConfigError or LoadError with one sentence."""
+def decide(spec: EngineSpec, host: PluginHost, *, settled: bool = False) -> Decision:
+    """Make every choice; raises PluginError, ConfigError or LoadError with one sentence.
+
+    `settled` says that no option of `spec` is open: the platform is not asked for its wishes again.
+    """
     platform, index = choose_platform(spec.config.device.device, host)
     model_config = normalized_config(
         spec.checkpoint,
@@ -70,7 +73,7 @@ def decide(spec: EngineSpec, host: PluginHost) -> Decision:
         hf_config_path=spec.config.model.hf_config_path,
         trust_remote_code=spec.config.model.trust_remote_code,
     )
-    config = _fill_in(spec, platform, model_config)
+    config = spec.config if settled else _fill_in(spec, platform, model_config)
     architecture = _choose_architecture(spec, host, model_config)
     quant = _choose_quant(spec, host, model_config)
     attention = _choose_attention(config, host, platform, (architecture, model_config, index))

@@ -5,18 +5,48 @@ Owns: the translation of a decision into what the worker room takes. torch is lo
 
 from __future__ import annotations
 
-from turret.compose.decide import Decision
-from turret.compose.spec import EngineSpec
+import dataclasses
+
+import msgspec
+
+from turret.compose.decide import Decision, decide
+from turret.compose.hosts import host_from_plan
+from turret.compose.spec import EngineSpec, WorkerSpec
+from turret.config import EngineConfig
 from turret.contracts import Worker
 from turret.plugins import PluginHost
+from turret.worker.remote import RemoteWorker, WorkerSpawn
 from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
 
-__all__ = ["local_worker", "make_worker"]
+__all__ = ["local_worker", "make_worker", "worker_from_json"]
+
+_ENTRY = "turret.compose.worker:worker_from_json"
 
 
 def make_worker(spec: EngineSpec, decision: Decision, host: PluginHost, max_model_len: int) -> Worker:
     """The worker that `--distributed-executor-backend` asks for; not started."""
-    return local_worker(spec, decision, max_model_len)
+    if decision.config.parallel.distributed_executor_backend != "mp":
+        return local_worker(spec, decision, max_model_len)
+    settled = msgspec.structs.replace(spec, config=_named(decision))
+    argument = WorkerSpec(engine=settled, plan=host.freeze(), max_model_len=max_model_len).to_json()
+    return RemoteWorker(WorkerSpawn(_ENTRY, argument))
+
+
+def worker_from_json(text: str) -> Worker:
+    """In a worker's process: the worker of a `WorkerSpec`; raises PluginError when a plugin differs from the plan."""
+    spec = WorkerSpec.from_json(text)
+    decision = decide(spec.engine, host_from_plan(spec.plan, frozenset({"worker"})), settled=True)
+    return local_worker(spec.engine, decision, spec.max_model_len)
+
+
+def _named(decision: Decision) -> EngineConfig:
+    """The config with what was chosen written in, so that nothing is chosen twice."""
+    device = dataclasses.replace(
+        decision.config.device,
+        device=f"{decision.platform.name}:{decision.device_index}",
+        attention_backend=decision.attention.name,
+    )
+    return dataclasses.replace(decision.config, device=device)
 
 
 def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Worker:

@@ -8,8 +8,10 @@ tensor never share a page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,7 +41,7 @@ def make_kv_cache(layout: KVLayout, groups: Sequence[KVGroup], num_blocks: int, 
     slots = max(len(group.layers) for group in groups)
     shape = (num_blocks, *layout.page_shape)
     try:
-        tensors = [torch.zeros(shape, dtype=getattr(torch, layout.dtype), device=device) for _ in range(slots)]
+        tensors = [_zeros(shape, getattr(torch, layout.dtype), device) for _ in range(slots)]
     except (RuntimeError, MemoryError) as error:
         raise ConfigError(
             f"the KV cache of {num_blocks} blocks ({num_blocks * layout.page_bytes * slots / 2**30:.2f} GiB) does not "
@@ -47,3 +49,12 @@ def make_kv_cache(layout: KVLayout, groups: Sequence[KVGroup], num_blocks: int, 
             "kv-cache-memory-bytes") from error
     by_layer = {layer: tensors[slot] for group in groups for slot, layer in enumerate(group.layers)}
     return [by_layer[layer] for layer in range(len(by_layer))]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
+    """Zeros; on the CPU as untouched memory. torch.zeros writes them, which takes seconds a gigabyte for pages that may
+    never be used; numpy asks the system for memory that is zero already."""
+    if device != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
