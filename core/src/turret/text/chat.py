@@ -58,7 +58,7 @@ class ChatTemplate:
             self.detected_format = detect_content_format(tree)
             self._handles_strings = handles_strings(tree)
             self._template = self._environment.from_string(source)
-        except (TemplateError, RecursionError) as exc:
+        except Exception as exc:  # jinja2 raises its own, and Python's when the code made from the source is too deep
             raise ConfigError(f"the chat template is not valid: {exc}", "chat-template") from exc
         self._special_tokens = dict(special_tokens)
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from turret.checkpoint import Checkpoint
-from turret.errors import RequestError
+from turret.errors import ConfigError, RequestError
 from turret.sampling import SamplingParams
 from turret.text.chat import ChatOptions, ChatTemplate, read_template
 from turret.text.load import TokenizerOptions, load_tokenizer
@@ -45,13 +45,20 @@ class TextProcessor:
     """Prompts in, text out, for one model. Built once; serves any number of threads."""
 
     def __init__(
-        self, tokenizer: Tokenizer | None, templates: Mapping[str, str], max_model_len: int | None = None
+        self,
+        tokenizer: Tokenizer | None,
+        templates: Mapping[str, str],
+        max_model_len: int | None = None,
+        eos_token_ids: Sequence[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         names = tokenizer.specials.names if tokenizer is not None else {}
         self._special_names = dict(names)
         self._templates = {name: ChatTemplate(source, names) for name, source in templates.items()}
         self.max_model_len = max_model_len
+        own = tokenizer.specials.eos_token_id if tokenizer is not None else None
+        self.eos_token_ids = tuple(dict.fromkeys([*eos_token_ids, *([own] if own is not None else [])]))
+        """Ids that end a sequence: those the model's configs name, and the tokenizer's own."""
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, options: TextOptions = TextOptions()) -> TextProcessor:  # noqa: B008 - frozen
@@ -61,7 +68,7 @@ class TextProcessor:
         if options.chat_template is not None:
             given = options.chat_template
             templates = {"default": templates[given] if given in templates else read_template(given)}
-        return cls(tokenizer, templates, options.max_model_len or checkpoint.max_context)
+        return cls(tokenizer, templates, options.max_model_len or checkpoint.max_context, checkpoint.eos_token_ids)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -149,7 +156,10 @@ class TextProcessor:
 
     def _pick(self, template: str | None, options: ChatOptions) -> ChatTemplate:
         if template is not None and template not in self._templates:
-            return ChatTemplate(template, self._special_names)
+            try:
+                return ChatTemplate(template, self._special_names)
+            except ConfigError as exc:
+                raise RequestError(str(exc), "chat_template") from exc
         name = template or ("tool_use" if options.tools and "tool_use" in self._templates else "default")
         found = self._templates.get(name)
         if found is None:

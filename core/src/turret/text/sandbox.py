@@ -21,23 +21,24 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from turret.text.growth import check_call, check_filter, check_operator, check_size
+from turret.text.growth import check_call, check_filter, check_operator, check_printed, check_size
 
 __all__ = ["Budget", "ChatEnvironment", "Limits"]
 
 _DROPPED_FILTERS = ("center", "filesizeformat", "pprint", "random", "urlize", "wordwrap", "xmlattr", "forceescape")
+_DROPPED_TESTS = ("lower", "upper")  # they print what they test
 _DROPPED_GLOBALS = ("lipsum", "cycler", "joiner")
 
 
 class Limits:
-    """Bounds of one rendering, far above what a real template needs: seconds, steps, characters."""
+    """Bounds of one rendering, far above what a real template needs: seconds of CPU time, steps, characters."""
 
-    SECONDS = 5.0
+    SECONDS = 2.0
     STEPS = 5_000_000
     CHARACTERS = 32_000_000
     SOURCE = 1_000_000
@@ -50,7 +51,7 @@ class Budget:
 
     def __init__(self) -> None:
         self._steps = Limits.STEPS
-        self._deadline = time.monotonic() + Limits.SECONDS
+        self._deadline = time.thread_time() + Limits.SECONDS
 
     def spend(self, steps: int = 1) -> None:
         """Count work; raises SecurityError when there was too much of it or it took too long."""
@@ -59,12 +60,12 @@ class Budget:
         if self._steps < 0:
             raise SecurityError(f"the template ran for more than {Limits.STEPS} steps")
         # The clock is read once per 256 steps: reading it each time would cost more than the steps.
-        if before >> 8 != self._steps >> 8 and time.monotonic() > self._deadline:
+        if before >> 8 != self._steps >> 8 and time.thread_time() > self._deadline:
             raise SecurityError(f"the template ran for more than {Limits.SECONDS:g} seconds")
 
 
 class _Guarded(NodeTransformer):
-    """Sends loops and `~` through the environment's guards."""
+    """Sends loops, `~` and containers made of variables through the environment's guards."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         self.generic_visit(node)
@@ -74,6 +75,21 @@ class _Guarded(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Call:
         self.generic_visit(node)
         return _call("guard_concat", node.nodes, node.lineno)
+
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:
+        return self._made(node)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:
+        return self._made(node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
+        return self._made(node) if node.ctx == "load" else node
+
+    def _made(self, node: nodes.Expr) -> nodes.Expr:
+        self.generic_visit(node)
+        constant = next(node.find_all((nodes.Name, nodes.Call, nodes.Filter)), None) is None
+        return node if constant else _call("guard_made", [node], node.lineno)
 
 
 def _call(name: str, args: Sequence[nodes.Node], lineno: int) -> nodes.Call:
@@ -105,13 +121,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             self.filters.pop(name, None)
         for name in _DROPPED_GLOBALS:
             self.globals.pop(name, None)
-        for name in ("replace", "join", "indent", "format", "batch", "slice", "string", "sum", "list"):
-            self.filters[name] = check_filter(name, self.filters[name])
+        for name in _DROPPED_TESTS:
+            self.tests.pop(name, None)
+        self.filters.update({name: check_filter(name, function) for name, function in self.filters.items()})
         self.filters["tojson"] = _tojson
         self.globals.update(
             raise_exception=_raise_exception, strftime_now=_strftime_now, namespace=_SafeNamespace, dict=_SafeDict()
         )
-        self.finalize = check_size
+        self.finalize = check_printed
 
     def rendering(self) -> Budget:
         """A fresh budget, in force in this thread or task until the next one."""
@@ -133,9 +150,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def guard_concat(self, *parts: Any) -> str:
         """The `~` operator."""
-        texts = [str(check_size(p)) for p in parts]
+        texts = [str(check_printed(p)) for p in parts]
         self._spend(1 + sum(map(len, texts)) // 64)
         return str(check_size("".join(texts)))
+
+    def guard_made(self, value: Any) -> Any:
+        """A list, tuple or dict that the template has just made."""
+        self._spend(1)
+        return check_size(value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self._spend(1)
@@ -145,6 +167,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         __self._spend(1)
         check_call(__obj, args, kwargs)
+        if isinstance(__obj, (Macro, _SafeDict)):
+            check_size([*args, *kwargs.values()])
         return super().call(__context, __obj, *args, **kwargs)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -194,7 +218,7 @@ class _SafeDict:
 
 
 def _raise_exception(message: object) -> None:
-    raise TemplateError(str(message))
+    raise TemplateError(str(check_printed(message)))
 
 
 def _strftime_now(pattern: str) -> str:
@@ -213,6 +237,6 @@ def _tojson(
     """JSON as transformers' filter writes it: no HTML escapes, non-ASCII kept, key order kept."""
     if isinstance(indent, int) and not 0 <= indent <= 16:
         raise SecurityError(f"tojson with an indent of {indent}")
-    check_size(value)
+    check_printed(value)
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
