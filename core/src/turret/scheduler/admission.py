@@ -24,6 +24,8 @@ __all__ = ["Admission"]
 
 _SCAN_LIMIT = 128
 """How far a step looks past skipped requests."""
+_ASK_AGAIN = 8
+"""Steps after which a request that lacked memory is looked at again though there is no more of it."""
 
 
 class _Verdict(Enum):
@@ -32,23 +34,48 @@ class _Verdict(Enum):
     WAIT = 2
 
 
+class _Refusal:
+    """The last request that lacked memory. Asking again is not free (a prefix lookup over its whole prompt), so the
+    answer stands until there is more memory; now and then it is looked at again, since others may have computed its
+    prefix meanwhile. It does not stand once the request could run alone (`available` None)."""
+
+    __slots__ = ("_available", "_count", "_progress")
+
+    def __init__(self, progress: Progress | None = None, available: int | None = None) -> None:
+        self._progress = progress
+        self._available = available
+        self._count = 0
+
+    def stands(self, progress: Progress, available: int | None) -> bool:
+        """Whether the answer to `progress` would still be no."""
+        if progress is not self._progress or available is None or self._available is None:
+            return False
+        self._count += 1
+        return available <= self._available and self._count < _ASK_AGAIN
+
+
 class Admission:
     """Moves requests from the waiting to the running list."""
 
     def __init__(self, limits: SchedulerLimits, kv: KVCacheManager) -> None:
         self._limits = limits
         self._kv = kv
+        self._refusal = _Refusal()
 
     def admit(self, draft: Draft, waiting: RankedList, running: RankedList) -> None:
         """Start what fits into the draft."""
-        promised: int | None = None
+        if draft.budget == 0 or len(running) >= self._limits.max_num_seqs:
+            return
+        # With budget left every unfinished prompt has its part in the draft; without one nothing is promised.
+        promised = sum(self._promised(p, draft) for p in running) if draft.partials else 0
         index = 0
         while draft.budget > 0 and len(running) < self._limits.max_num_seqs and index < min(len(waiting), _SCAN_LIMIT):
             progress = waiting[index]
+            available = self._available(promised, len(running))
+            if self._refusal.stands(progress, available):
+                break
             hit = self._match(progress)
-            if promised is None:
-                promised = sum(self._promised(p, draft) for p in running)
-            size, verdict = self._judge(progress, hit, draft, self._available(promised, len(running)))
+            size, verdict = self._judge(progress, hit, draft, available)
             if verdict is _Verdict.WAIT:
                 break
             if verdict is _Verdict.SKIP:
@@ -94,7 +121,10 @@ class Admission:
         if hit is not None:
             shared = sum(1 for ids in hit.block_ids for b in ids if b)
             needed += self._kv.num_idle(hit) - shared
-        return size, _Verdict.ADMIT if needed <= available else _Verdict.WAIT
+        if needed <= available:
+            return size, _Verdict.ADMIT
+        self._refusal = _Refusal(progress, available)
+        return 0, _Verdict.WAIT
 
     def _may_be_partial(self, progress: Progress, draft: Draft) -> bool:
         limits = self._limits
