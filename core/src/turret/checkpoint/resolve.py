@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from turret.checkpoint.demo import DEMO, locate_demo
+from turret.checkpoint.demo import DEMO, DEMO_SAMPLING, locate_demo
 from turret.checkpoint.directory import open_directory
 from turret.checkpoint.gguf_files import open_gguf_checkpoint
 from turret.checkpoint.hub import HUB_ID, fetch, split_hub_id
@@ -31,7 +31,8 @@ def resolve(reference: str | None, options: ResolveOptions = _DEFAULT) -> Checkp
     Raises LoadError with one sentence that says what is wrong and what to do.
     """
     if reference is None or reference == DEMO:
-        return open_gguf_checkpoint(locate_demo(), DEMO, DEMO)
+        demo = open_gguf_checkpoint(locate_demo(), DEMO, DEMO)
+        return msgspec.structs.replace(demo, generation_config={**demo.generation_config, **DEMO_SAMPLING})
     path = Path(reference).expanduser()
     if path.is_dir():
         return open_directory(path, reference, _name(path), need_weights=options.need_weights)
