@@ -1,9 +1,9 @@
 """What planning and committing one step costs, with nothing else around it.
 
 Decodes of 1, 32 and 256 requests, for one full group and for a full beside a sliding one, planned one step ahead as the
-engine does, with prefix caching on: each 16th step fills, hashes and takes a block for every request, so the mean is more
-than the median. The result a worker would send is made outside the clock. The last line is JSON: microseconds of `plan`
-plus `commit` for each case.
+engine does, with prefix caching on. All requests are in step with each other, so that every 16th step fills, hashes and
+takes a block for each of them: the 95th percentile is what such a step costs, the median what the others cost. The
+result a worker would send is made outside the clock. The last line is JSON: microseconds of `plan` plus `commit`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measure(scheduler: Scheduler, steps: int) -> dict[str, float]:
         scheduler.commit(result)
         spent.append(planned + time.perf_counter() - start)
     micros = [s * 1e6 for s in spent[1:]]
-    return {"median": round(statistics.median(micros), 1), "mean": round(statistics.fmean(micros), 1)}
+    return {"median": round(statistics.median(micros), 1), "p95": round(statistics.quantiles(micros, n=20)[-1], 1)}
 
 
 def main() -> None:
