@@ -297,6 +297,20 @@ def test_a_parent_that_forgets_to_shut_down_leaves_nothing_behind() -> None:
     assert not alive(pid) and not directory.exists()
 
 
+def test_a_fork_of_the_parent_that_exits_does_not_touch_the_engine() -> None:
+    code = f"""
+import os, sys
+from turret.engine import EngineProcess
+engine = EngineProcess({FACTORY!r}, '{{}}')
+engine.launch()
+if (fork := os.fork()) == 0:
+    sys.exit(0)
+print(os.waitpid(fork, 0)[1], engine.running)
+"""
+    script = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert script.stdout == "0 True\n", script.stderr
+
+
 def test_a_launch_can_be_undone() -> None:
     engine = process(load_seconds=60)
     engine.launch()

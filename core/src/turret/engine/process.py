@@ -80,7 +80,8 @@ class EngineProcess:
         os.set_blocking(self._status_fd, False)
         self._finalizer.detach()
         # Also runs when the interpreter exits: a parent that fails never leaves an engine behind.
-        self._finalizer = weakref.finalize(self, _end, self._process, self._endpoint, self._boot_fd, self._status_fd)
+        fds = (self._boot_fd, self._status_fd)
+        self._finalizer = weakref.finalize(self, _end, self._process, self._endpoint, fds, os.getpid())
         boot = Boot(self._factory, self._config, self.address, str(self._endpoint.directory))
         _write_all(self._boot_fd, msgspec.json.encode(boot) + b"\n")
 
@@ -132,12 +133,14 @@ class EngineProcess:
         return self._process
 
 
-def _end(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint, boot_fd: int, status_fd: int) -> None:
+def _end(process: subprocess.Popen[bytes], endpoint: PrivateEndpoint, fds: tuple[int, int], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the parent that exits must not take the parent's engine along
     if process.poll() is None:
         process.kill()
     process.wait()
-    os.close(boot_fd)
-    os.close(status_fd)
+    for fd in fds:
+        os.close(fd)
     endpoint.remove()
 
 
