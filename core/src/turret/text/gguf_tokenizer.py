@@ -172,8 +172,11 @@ def _merges_from_ranks(vocab: dict[str, int], ranks: dict[str, float]) -> list[t
 
 def _add_marked_tokens(backend: Tokenizer, v: _Vocabulary) -> None:
     """Control and user-defined tokens are matched whole in text; control tokens are special besides."""
-    vocab = backend.get_vocab(with_added_tokens=False)
-    marked = [(t, k) for t, k in zip(v.tokens, v.kinds, strict=True) if k in (_CONTROL, _USER_DEFINED) and t in vocab]
+    marked = [
+        (v.tokens[i], kind)
+        for i, kind in enumerate(v.kinds)
+        if kind in (_CONTROL, _USER_DEFINED) and backend.token_to_id(v.tokens[i]) is not None
+    ]
     backend.add_special_tokens([AddedToken(t, normalized=False, special=True) for t, k in marked if k == _CONTROL])
     backend.add_tokens([AddedToken(t, normalized=False, special=False) for t, k in marked if k == _USER_DEFINED])
 
