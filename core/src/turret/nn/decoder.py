@@ -2,7 +2,7 @@
 
 Owns: the order of a decoder's steps and its buffers. Knows no family and no kernel.
 
-With a PRE block a layer is ten op calls: fused add and norm, qkv, rotary, attention, output, fused add and norm, gate
+With a PRE block a layer is nine op calls: fused add and norm, qkv, rotary, attention, output, fused add and norm, gate
 and up, activation, down (and two norms of queries and keys). A branch's output waits in `x` until the next norm.
 """
 

@@ -13,6 +13,15 @@ __all__ = ["decoder_weights"]
 Places = dict[str, tuple[str, int | None]]
 
 
+class _Places(dict[str, tuple[str, int | None]]):
+    """Refuses to give one stored name to two layers: a spec whose names do not fit its placing."""
+
+    def __setitem__(self, name: str, place: tuple[str, int | None]) -> None:
+        if name in self:
+            raise ValueError(f"{name!r} would be both {self[name][0]} and {place[0]}; the spec's WeightNames clash")
+        super().__setitem__(name, place)
+
+
 def decoder_weights(spec: DecoderSpec) -> WeightRule:
     """The rule for a spec: layer names map to targets, a parameter's own name (`weight`, `qweight`, ...) stays.
 
@@ -44,7 +53,9 @@ def decoder_weights(spec: DecoderSpec) -> WeightRule:
 
 def _block_places(index: int, block: BlockSpec, names: WeightNames) -> Places:
     layer, prefix = names.layer.format(i=index), f"layers.{index}"
-    places: Places = {layer + names.o: (f"{prefix}.o", None), layer + names.down: (f"{prefix}.down", None)}
+    places: Places = _Places()
+    places[layer + names.o] = (f"{prefix}.o", None)
+    places[layer + names.down] = (f"{prefix}.down", None)
     if names.qkv is not None:
         places[layer + names.qkv] = (f"{prefix}.qkv", None)
     else:
