@@ -131,7 +131,7 @@ def _uvicorn_config(app: object, server: ServerConfig) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level=server.uvicorn_log_level,
+        log_level=None,  # set with everybody else's, by turret.cli.logs
         access_log=not server.disable_uvicorn_access_log,
         root_path=server.root_path or "",
         server_header=False,
