@@ -12,7 +12,7 @@ from turret.worker.batch import Batch, BatchShape
 from turret.worker.inputs import InputBuilder
 
 BLOCK = 4
-SHAPE = BatchShape(max_num_seqs=4, max_model_len=64, block_size=BLOCK, num_groups=2)
+SHAPE = BatchShape(max_num_seqs=4, max_model_len=64, block_size=BLOCK, num_groups=2, vocab_size=300)
 
 
 def make_request(name: str, prompt: list[int], **sampling) -> Request:
@@ -149,6 +149,13 @@ def test_prompt_logprob_rows_cover_every_prompt_token_but_the_first_once():
     assert seen == prompt[1:]
     work = batch.apply(StepPlan(step_id=9, removed=["a"], new=[enter("a", prompt, 6, outputs=[1], prompt_logprobs=3)]))
     assert builder.build(work, work.runnable()).prompts == []
+
+
+def test_token_ids_outside_the_vocabulary_are_an_error_of_that_request():
+    batch, _ = setup()
+    wrong = [enter("a", [1, 300], 2), enter("b", [-1], 1), enter("c", [0, 299], 2, first_block=9)]
+    work = batch.apply(StepPlan(step_id=0, new=wrong))
+    assert list(work.errors) == [0, 1] and "outside the vocabulary of 300" in work.errors[0]
 
 
 def test_more_than_fits_is_an_error_of_that_request():

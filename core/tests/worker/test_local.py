@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 from turret.errors import EngineDeadError
-from turret.messages import StepPlan
+from turret.messages import NewRequest, RunningRequest, StepPlan
 from turret.worker.local import LocalWorker
 
 PROMPTS = {"a": [5, 9, 200, 31, 7], "b": list(range(20, 51)), "c": [299], "d": [3, 3, 3, 8, 1, 250, 17, 90, 41, 11, 12]}
@@ -82,3 +82,28 @@ def test_prompt_logprobs_do_not_depend_on_chunks(make_driver):
     for one, two in zip(*entries, strict=True):
         assert (one.token_id, one.rank, one.top_ids) == (two.token_id, two.rank, two.top_ids)
         assert one.logprob == pytest.approx(two.logprob, abs=1e-5)
+
+
+def test_a_prefix_from_the_cache_and_a_return_after_preemption_change_nothing(make_driver):
+    """Eight cached tokens of another request's pages; then removal and return with the tokens made so far."""
+    prompt = PROMPTS["b"]
+    asked = tiny.request("p", prompt, temperature=1.1, logprobs=1, frequency_penalty=0.4)
+    plain = make_driver()
+    want = plain.run([asked], 9)["p"]
+    driver = make_driver()
+    driver.run([tiny.request("first", [*prompt[:8], 1, 2, 3])], 2)
+    shared = [[1, 2], [4, 5]]  # two pages in each group: the driver gives the first request 1..3 and 4..6
+    own = [[50 + i + 100 * g for i in range(20)] for g in range(2)]
+    blocks = [shared[g] + own[g] for g in range(2)]
+    enter = NewRequest(request=asked, block_ids=blocks, num_computed_tokens=8, num_tokens=len(prompt) - 8)
+    driver.submit(StepPlan(step_id=100, new=[enter]))
+    for step in range(4):
+        driver.submit(StepPlan(step_id=101 + step, running=[RunningRequest("p", len(prompt) + step, 1, [])]))
+    made = driver.tokens("p")
+    assert made == want[:5]
+    again = NewRequest(request=asked, block_ids=[[b + 25 for b in own[g]] for g in range(2)], num_computed_tokens=0,
+                       num_tokens=len(prompt) + 5, output_token_ids=made)
+    driver.submit(StepPlan(step_id=110, removed=["p"], new=[again]))
+    for step in range(5, 8):
+        driver.submit(StepPlan(step_id=106 + step, running=[RunningRequest("p", len(prompt) + step, 1, [])]))
+    assert driver.tokens("p") == want

@@ -27,12 +27,14 @@ _SPARE_TOKENS = 8
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Bounds of the batch: requests, tokens per request, and the KV pool's block size and number of groups."""
+    """Bounds of the batch: requests, tokens per request, the KV pool's block size and number of groups, and token ids
+    (kernels read embeddings without a look at the bounds)."""
 
     max_num_seqs: int
     max_model_len: int
     block_size: int
     num_groups: int
+    vocab_size: int
 
 
 @dataclass(slots=True)
@@ -118,11 +120,14 @@ class Batch:
 
     def _reason_not_to_add(self, new: NewRequest) -> str | None:
         self._remove(new.request.request_id)
-        known = len(new.request.prompt_token_ids) + len(new.output_token_ids)
-        if known <= self.shape.max_model_len and self._free:
-            return None
-        return (f"request {new.request.request_id!r} does not fit the worker's batch: {known} tokens of at most "
-                f"{self.shape.max_model_len}, {len(self._row_of)} requests of at most {self.shape.max_num_seqs}")
+        prompt = new.request.prompt_token_ids
+        known = len(prompt) + len(new.output_token_ids)
+        if known > self.shape.max_model_len or not self._free:
+            return (f"request {new.request.request_id!r} does not fit the worker's batch: {known} tokens of at most "
+                    f"{self.shape.max_model_len}, {len(self._row_of)} requests of at most {self.shape.max_num_seqs}")
+        if prompt and not 0 <= min(prompt) <= max(prompt) < self.shape.vocab_size:
+            return f"the prompt holds token ids outside the vocabulary of {self.shape.vocab_size} tokens"
+        return None
 
     def _add(self, new: NewRequest) -> int:
         request = new.request

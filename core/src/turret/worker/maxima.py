@@ -19,22 +19,29 @@ _MEMBERS = 64
 
 
 class RowMaxima:
-    """One row `x` float32 [V] and its group maxima. The row must not change afterwards.
+    """One row `x` float32 [V] and, once asked for, its group maxima. The row must not change afterwards.
 
     `top` is the largest entry; it is NaN when any entry is.
     """
 
-    __slots__ = ("_groups", "_head", "_maxima", "_tail", "top", "x")
+    __slots__ = ("_found", "_groups", "top", "x")
 
     def __init__(self, x: NDArray[np.float32]) -> None:
         self.x = x
+        self.top = float(x.max())
         self._groups = x.size // _MEMBERS
-        cut = self._groups * _MEMBERS
-        self._head = x[:cut].reshape(_MEMBERS, self._groups)
-        self._maxima = self._head.max(axis=0)
-        self._tail = x[cut:]
-        tops = [part.max() for part in (self._maxima, self._tail) if part.size]
-        self.top = float(np.max(tops))
+        self._found: NDArray[np.float32] | None = None
+
+    @property
+    def _head(self) -> NDArray[np.float32]:
+        """The entries that fill whole groups, [members, groups]; fewer than `_MEMBERS` remain behind them."""
+        return self.x[: self._groups * _MEMBERS].reshape(_MEMBERS, self._groups)
+
+    @property
+    def _maxima(self) -> NDArray[np.float32]:
+        if self._found is None:
+            self._found = self._head.max(axis=0)
+        return self._found
 
     def bound(self, k: int) -> float:
         """A lower bound on the k-th largest entry; minus infinity when the groups are too few to tell."""
@@ -52,8 +59,9 @@ class RowMaxima:
             return np.flatnonzero(self.x >= limit)
         member, column = np.nonzero(self._head[:, columns] >= limit)
         ids = member * self._groups + columns[column]
-        tail = np.flatnonzero(self._tail >= limit)
-        return np.concatenate((ids, tail + self._head.size)) if tail.size else ids
+        behind = self._groups * _MEMBERS
+        tail = np.flatnonzero(self.x[behind:] >= limit)
+        return np.concatenate((ids, tail + behind)) if tail.size else ids
 
     def largest(self, k: int) -> NDArray[np.int64]:
         """Ids of the k largest entries, best first; equal entries in order of id; fewer when fewer are finite."""

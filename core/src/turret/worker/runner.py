@@ -79,7 +79,7 @@ class Runner:
         self._layout = common_layout(
             [parts.attention.kv_layout(spec) for spec in loaded.factory.kv_specs(limits.block_size, kv_dtype)])
         self._forward = Forward(loaded, parts.attention, limits.max_num_batched_tokens, self._device)
-        vocab_size = self._use_cache(_TRIAL_BLOCKS)
+        vocab_size = self._use_cache(_TRIAL_BLOCKS, vocab_size=1)
         slots = max(len(group.layers) for group in self._forward.groups)
         demand = MemoryDemand(
             loaded.factory.weight_bytes, self._activation_bytes(vocab_size), self._layout.page_bytes * slots)
@@ -96,7 +96,8 @@ class Runner:
         if config.block_size != self._limits.block_size:
             raise ConfigError(f"the cache's blocks hold {config.block_size} tokens, the worker was started for "
                               f"{self._limits.block_size}", "block-size")
-        self._use_cache(config.num_blocks)
+        assert self._sampler is not None
+        self._use_cache(config.num_blocks, self._sampler.vocab_size)
 
     def step(self, plan: StepPlan) -> StepResult:
         """Run a plan; every request of it gets exactly one result, in plan order."""
@@ -148,20 +149,21 @@ class Runner:
         logits = 2 * 4 * self._limits.max_num_seqs * vocab_size
         return self._forward.scratch_bytes * 3 // 2 + logits + _RESERVE_BYTES
 
-    def _use_cache(self, num_blocks: int) -> int:
-        """Make cache, batch and inputs, and run one token over the null block; the vocabulary's size."""
+    def _use_cache(self, num_blocks: int, vocab_size: int) -> int:
+        """Make cache, batch and inputs, and run token 0 over the null block; returns how many logits there are."""
         assert self._forward is not None and self._layout is not None
         limits, groups = self._limits, self._forward.groups
         self._forward.use_cache([])
         self._forward.use_cache(make_kv_cache(self._layout, groups, num_blocks, self._device))
-        self._batch = Batch(BatchShape(limits.max_num_seqs, limits.max_model_len, limits.block_size, len(groups)))
+        shape = BatchShape(limits.max_num_seqs, limits.max_model_len, limits.block_size, len(groups), vocab_size)
+        self._batch = Batch(shape)
         self._inputs = InputBuilder(
             self._batch, [group.window for group in groups], limits.max_num_batched_tokens, self._device)
         work = self._batch.apply(_trial_plan(groups))
-        vocab_size = self._forward.vocab_size(self._inputs.build(work, work.runnable()))
+        found = self._forward.vocab_size(self._inputs.build(work, work.runnable()))
         self._batch.clear()
-        self._sampler = Sampler(vocab_size, limits.logprobs_mode)
-        return vocab_size
+        self._sampler = Sampler(found, limits.logprobs_mode)
+        return found
 
     def _run(self, work: StepWork, places: NDArray[np.int64], answers: _Answers) -> None:
         """One forward over the requests at `places`. Raises before anything is changed, or not at all."""
