@@ -11,9 +11,10 @@ HEAVY = ("torch", "transformers")
 
 
 def _heavy_after(code: str) -> list[str]:
-    probe = f"{code}\nimport sys\nprint(','.join(m for m in {HEAVY!r} if m in sys.modules))"
+    probe = f"{code}\nimport sys\nprint('heavy:' + ','.join(m for m in {HEAVY!r} if m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=120, check=True)
-    return [m for m in done.stdout.strip().splitlines()[-1:] if m]
+    names = done.stdout.rpartition("heavy:")[2].strip()
+    return names.split(",") if names else []
 
 
 @pytest.mark.parametrize(

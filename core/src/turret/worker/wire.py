@@ -124,6 +124,9 @@ class Channel(Generic[Frame]):
         self._decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(kind)
         self._lock = threading.Lock()
         self._buffer = bytearray()
+        # poll, not select: a busy server has descriptors beyond select's 1024.
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
 
     def fileno(self) -> int:
         """Readable when something came or the other end is gone."""
@@ -141,7 +144,7 @@ class Channel(Generic[Frame]):
         while (frame := self._buffered()) is None:
             if deadline is not None:
                 left = max(0.0, deadline - time.monotonic())
-                if not select.select([self._socket], [], [], left)[0]:
+                if not self._poll.poll(left * 1000):
                     return None
             self._read()
         return frame
