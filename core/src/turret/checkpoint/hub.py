@@ -62,7 +62,7 @@ def _download(repo: str, wanted: Sequence[str], options: ResolveOptions) -> Path
                 cache_dir=options.download_dir,
                 token=options.token,
                 allow_patterns=list(wanted),
-                ignore_patterns=list(options.ignore_patterns),
+                ignore_patterns=_ignored(options.ignore_patterns),
                 local_files_only=options.local_files_only,
             )
         )
@@ -81,3 +81,8 @@ def _download(repo: str, wanted: Sequence[str], options: ResolveOptions) -> Path
         raise LoadError(f"{repo!r} is not a hub id: {exc}") from None
     except Exception as exc:  # httpx, disk and hub faults have no common root; each means the same to the user
         raise LoadError(f"hub model {repo!r} could not be fetched: {exc}") from exc
+
+
+def _ignored(patterns: Sequence[str]) -> list[str]:
+    """The client's wildcards know no `**`: there "a/**/*" misses the files directly in "a", here it means those too."""
+    return list(dict.fromkeys([*patterns, *(p.replace("/**/", "/") for p in patterns)]))

@@ -12,6 +12,7 @@ from typing import Any
 
 from turret.checkpoint.directory import read_json
 from turret.checkpoint.model import Checkpoint, CheckpointKind
+from turret.checkpoint.resolve import locate_directory
 from turret.errors import ConfigError, LoadError
 
 __all__ = ["normalized_config"]
@@ -27,14 +28,14 @@ def normalized_config(
     """The checkpoint's config with `hf_overrides` applied and every family's spelling normalised.
 
     transformers' config classes do the normalising (`rope_parameters`, `layer_types`, defaults that a file leaves out).
-    Overrides replace values; inside `*_config` sections they are merged. `hf_config_path` takes the config from another
-    directory. A model type that transformers does not know keeps its raw values; one that needs Python code shipped
-    with the model (`auto_map`) is refused unless `trust_remote_code`.
+    Overrides replace values; inside `*_config` sections they are merged. `hf_config_path` takes the config from
+    elsewhere (a directory, a JSON file or a hub id). A model type that transformers does not know keeps its raw values;
+    one that needs Python code shipped with the model (`auto_map`) is refused unless `trust_remote_code`.
     """
     raw = dict(checkpoint.config)
     source = Path(checkpoint.path)
     if hf_config_path is not None:
-        source = Path(hf_config_path).expanduser()
+        source = locate_directory(hf_config_path)
         raw = read_json(source / "config.json" if source.is_dir() else source)
     raw = _merge(raw, hf_overrides or {})
     if checkpoint.kind is CheckpointKind.GGUF and hf_config_path is None:

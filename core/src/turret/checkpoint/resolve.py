@@ -85,6 +85,11 @@ def _open_hub(reference: str, options: ResolveOptions) -> Checkpoint:
     repo, variant = split_hub_id(reference)
     directory = fetch(reference, options)
     if variant is None:
+        if not (directory / "config.json").is_file():
+            raise LoadError(
+                f"hub model {repo!r} has no config.json; if it holds GGUF files, name one by its quantization: "
+                f"{repo}:Q4_K_M"
+            )
         found = open_directory(directory, reference, repo, need_weights=options.need_weights)
     else:
         found = open_gguf_checkpoint(_variant_file(directory, variant, reference), reference, repo)

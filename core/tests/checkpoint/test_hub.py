@@ -1,0 +1,136 @@
+"""The real hub client against a hub on this machine: what is downloaded, what is kept, how refusals are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save
+
+COMMIT = "1" * 40
+CONFIG = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
+REPOS = {
+    "org/good": {
+        "config.json": CONFIG, "model.safetensors": save({"w": torch.ones(2)}), "tokenizer.json": b"{}",
+        "original/consolidated.safetensors": b"x" * 10, "pytorch_model.bin": b"pickle", "README.md": b"# hello",
+    },
+    "org/pickled": {"config.json": CONFIG, "pytorch_model.bin": b"pickle"},
+    "org/just-gguf": {"m-Q4_0.gguf": b"GGUFxxxx", "m-Q8_0.gguf": b"GGUFyyyy"},
+}  # fmt: skip
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The answers the client needs: a repository's facts and files, a file's facts, a file."""
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, body: bool) -> None:
+        path = self.path.split("?")[0].strip("/")
+        if "org/gated" in path or "org/missing" in path:
+            code = "GatedRepo" if "gated" in path else "RepoNotFound"
+            self.reply(403 if "gated" in path else 404, b"", {"X-Error-Code": code}, body)
+            return
+        repo = next((r for r in REPOS if r in path), None)
+        if repo is None:
+            self.reply(404, b"", {}, body)
+            return
+        files = REPOS[repo]
+        if path.startswith("api/models/"):
+            if "/revision/nowhere" in path:
+                self.reply(404, b"", {"X-Error-Code": "RevisionNotFound"}, body)
+                return
+            listing = [{"rfilename": name} for name in files]
+            told: object = {"id": repo, "modelId": repo, "sha": COMMIT, "siblings": listing, "private": False}
+            if "/tree/" in path:
+                told = [{"type": "file", "path": n, "size": len(d), "oid": "0" * 40} for n, d in files.items()]
+            self.reply(200, json.dumps(told).encode(), {"Content-Type": "application/json"}, body)
+            return
+        name = path.split(f"{COMMIT}/", 1)[1]
+        self.server.asked.append(name)  # type: ignore[attr-defined]
+        data = files[name]
+        facts = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        self.reply(200, data, facts, body)
+
+    def reply(self, status: int, data: bytes, headers: dict[str, str], body: bool) -> None:
+        self.send_response(status)
+        for key, value in (headers | {"Content-Length": str(len(data))}).items():
+            self.send_header(key, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def hub() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.asked = []  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def resolve_apart(hub: ThreadingHTTPServer, cache: Path, reference: str, **extra: str) -> str:
+    """In a process of its own, since the client reads its endpoint from the environment once."""
+    options = {"download_dir": str(cache), **extra}
+    code = (
+        "import msgspec; from turret.checkpoint import ResolveOptions, resolve\n"
+        "from turret.errors import LoadError\n"
+        f"try: print(msgspec.json.encode(resolve({reference!r}, ResolveOptions(**{options!r}))).decode())\n"
+        "except LoadError as exc: print('LoadError:', exc)"
+    )
+    endpoint = f"http://127.0.0.1:{hub.server_address[1]}"
+    environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment.pop("HF_HUB_OFFLINE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_what_is_needed_is_downloaded_once(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    found = json.loads(resolve_apart(hub, tmp_path, "org/good"))
+    assert found["name"] == "org/good"
+    assert [Path(p).name for p in found["weight_files"]] == ["model.safetensors"]
+    assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json"}  # type: ignore[attr-defined]
+    hub.asked.clear()  # type: ignore[attr-defined]
+    assert json.loads(resolve_apart(hub, tmp_path, "org/good")) == found
+    assert hub.asked == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("reference", "extra", "message"),
+    [
+        ("org/gated", {}, "'org/gated' is gated: accept its terms"),
+        ("org/missing", {}, "'org/missing' does not exist, or is private"),
+        ("org/good", {"revision": "nowhere"}, "'org/good' has no revision 'nowhere'"),
+        ("org/pickled", {}, "no .safetensors files (pickled .bin files are not read)"),
+        ("org/just-gguf", {}, "name one by its quantization: org/just-gguf:Q4_K_M"),
+        ("org/just-gguf:Q4_0", {}, "m-Q4_0.gguf: it has version"),
+    ],
+)
+def test_refusals_are_one_sentence(
+    hub: ThreadingHTTPServer, tmp_path: Path, reference: str, extra: dict[str, str], message: str
+) -> None:
+    told = resolve_apart(hub, tmp_path, reference, **extra)
+    assert told.startswith("LoadError:")
+    assert message in told
+    assert "\n" not in told
