@@ -1,59 +1,27 @@
 """Every decoder family against Hugging Face transformers, on tiny random models: the same logits to 1e-4 in float32.
 
-The reference computes each sequence alone, in one shot, without a cache. Turret computes the same tokens in one shot, in
-chunks mixed with another sequence, one by one, and from pages that another sequence wrote.
+The reference computes each sequence alone, in one shot, without a cache. Turret computes the same tokens in one shot,
+in chunks mixed with another sequence, one by one, and from pages that another sequence wrote.
 """
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
-from importlib.metadata import entry_points
-from typing import Any
-
 import pytest
 import torch
-
-from turret.contracts import ModelContext
-from turret.nn import LayerFactory, OpTable
-from turret.testing.model_driver import ModelDriver
-from turret_attention_torch.backend import TorchAttention
+from hf_pairs import Case, Pair, close, make_pair, tokens
 
 torch.set_num_threads(1)
 
-TINY: dict[str, Any] = {
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-MIXED = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"] * 2}
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 LONGROPE = {
-    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "original_max_position_embeddings": 8,
+    "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+    "original_max_position_embeddings": 8,
     "short_factor": [1.0 + 0.1 * i for i in range(6)], "long_factor": [1.0 + 0.7 * i for i in range(6)],
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Case:
-    """A configuration of transformers' class `name` (without its suffixes), and what differs from TINY."""
-
-    label: str
-    name: str
-    values: dict[str, Any]
-    config_class: str = ""
-
 
 CASES = [
     Case("llama", "Llama", {}),
@@ -75,7 +43,8 @@ CASES = [
          {"head_dim": 32, "query_pre_attn_scalar": 20, "sliding_window": 8, "attn_logit_softcapping": 2.0,
           "final_logit_softcapping": 3.0}),
     Case("gemma3", "Gemma3",
-         {"head_dim": 32, "query_pre_attn_scalar": 20, "sliding_window": 8, "num_hidden_layers": 6}, "Gemma3TextConfig"),
+         {"head_dim": 32, "query_pre_attn_scalar": 20, "sliding_window": 8, "num_hidden_layers": 6},
+         "Gemma3TextConfig"),
     Case("phi3", "Phi3", {}),
     Case("phi3-longrope", "Phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 8}),
     Case("smollm3", "SmolLM3", {}),
@@ -98,82 +67,18 @@ CASES = [
     Case("arcee", "Arcee", {"head_dim": 16}),
     Case("hunyuan", "HunYuanDenseV1", {"head_dim": 16}),
     Case("hunyuan-alpha", "HunYuanDenseV1",
-         {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}}),
+         {"head_dim": 16,
+          "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0}}),
 ]  # fmt: skip
-
-
-@dataclass
-class Pair:
-    """The reference, its config as plain values, and a driver of turret's model with the same weights."""
-
-    reference: Any
-    config: dict[str, Any]
-    driver: ModelDriver
-
-    def expected(self, ids: list[int]) -> torch.Tensor:
-        with torch.inference_mode():
-            return self.reference(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
-
-
-def reference_model(case: Case) -> Any:
-    """A random model whose norms, biases and attention are far from their neutral starting values."""
-    transformers = importlib.import_module("transformers")
-    config_class = getattr(transformers, case.config_class or f"{case.name}Config")
-    config = config_class(**{**TINY, **case.values}, attn_implementation="eager")
-    torch.manual_seed(7)
-    model = getattr(transformers, f"{case.name}ForCausalLM")(config).eval().float()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
-            else:
-                parameter.copy_(torch.randn_like(parameter) * parameter.shape[-1] ** -0.5 * 1.5)
-    return model
-
-
-def architecture(name: str) -> Any:
-    (entry,) = entry_points(group="turret.models", name=name)
-    return entry.load()
-
-
-def turret_driver(name: str, config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> ModelDriver:
-    family = architecture(name)
-    limit = config["max_position_embeddings"]
-    factory = LayerFactory("float32", "cpu", limit, OpTable.resolve())
-    model = family.build(config, ModelContext("float32", "cpu", limit, factory))
-    rule = family.weights(config)
-    for tensor_name, tensor in tensors.items():
-        placement = rule(tensor_name)
-        assert placement is not None, f"no rule for {tensor_name}"
-        factory.place(placement, tensor)
-    factory.finish()
-    return ModelDriver(model, factory, TorchAttention())
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    from safetensors.torch import load_file
-
     case: Case = request.param
-    reference = reference_model(case)
-    folder = tmp_path_factory.mktemp(case.label)
-    reference.save_pretrained(folder)
-    config = reference.config.to_dict()
-    tensors = load_file(folder / "model.safetensors")
-    return Pair(reference, config, turret_driver(f"{case.name}ForCausalLM", config, tensors))
-
-
-def tokens(seed: int, count: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(3, 128, (count,), generator=generator).tolist()
+    return make_pair(case, tmp_path_factory.mktemp(case.label))
 
 
 A, B = tokens(1, 27), tokens(2, 18)
-
-
-def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    assert actual.dtype == torch.float32
-    torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
 
 
 @torch.inference_mode()

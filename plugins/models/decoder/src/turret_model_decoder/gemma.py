@@ -41,7 +41,7 @@ def _sandwich(config: HFConfig, period: int, **attention: Any) -> DecoderSpec:
     scale = float(config.get("query_pre_attn_scalar", config.head_dim)) ** -0.5
     softcap = float(config.get("attn_logit_softcapping", 0.0))
     made = config.attention(scale=scale, softcap=softcap, **attention)
-    blocks = config.blocks(made, config.mlp(), Placing.SANDWICH, config.kinds_every(period))
+    blocks = config.blocks(made, config.mlp(activation="gelu_tanh"), Placing.SANDWICH, config.kinds_every(period))
     cap = float(config.get("final_logit_softcapping", 0.0))
     return config.decoder(blocks, logits_softcap=cap, names=SANDWICH_NAMES, **_shared(config))
 
