@@ -33,8 +33,8 @@ USES: Mapping[str, str] = {
     "platform": "Choose it with `turret serve --device {entry}`.",
     "quant": "It serves checkpoints whose `quantization_config.quant_method` is `{entry}`.",
     "model": "It serves checkpoints whose config.json names the architecture `{entry}`.",
-    "tool_parser": "Choose it with `turret serve --enable-auto-tool-choice --tool-call-parser {entry}`.",
-    "reasoning_parser": "Choose it with `turret serve --reasoning-parser {entry}`.",
+    "tool_parser": "`turret plugins explain tool_parser --explicit {entry}` shows that it is found.",
+    "reasoning_parser": "`turret plugins explain reasoning_parser --explicit {entry}` shows that it is found.",
 }
 NEEDS_TORCH = ("attention", "platform", "quant", "model")
 CLASSES: Mapping[str, str] = {
