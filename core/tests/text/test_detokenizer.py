@@ -114,3 +114,12 @@ def test_special_tokens_are_silent_only_when_asked(byte_level_dir: Path) -> None
     ids = tokenizer.encode("<|im_start|>hi<think>x<|im_end|>")
     assert "".join(stream(tokenizer, [ids])) == "hi<think>x"
     assert "".join(stream(tokenizer, [ids], skip=False)) == "<|begin|><|im_start|>hi<think>x<|im_end|>"
+
+
+def test_tokens_without_text_do_not_pile_up(wordpiece_dir: Path) -> None:
+    """Ids outside the vocabulary show nothing; ten thousand of them must not each be decoded again with the last."""
+    tokenizer = tokenizer_from_directory(wordpiece_dir)
+    silent, ids = tokenizer.vocab_size + 5, tokenizer.encode("quick fox", add_special_tokens=False)
+    detokenizer = tokenizer.detokenizer()
+    pieces = [detokenizer.push([i]) for i in [*ids[:-1], *[silent] * 10_000, ids[-1]]] + [detokenizer.finish()]
+    assert "".join(pieces).replace(" ", "") == tokenizer.decode(ids).replace(" ", "")

@@ -20,7 +20,8 @@ _REPLACEMENT = "\ufffd"
 _PROMPT_TAIL = 8
 """Prompt tokens that prime a detokenizer: enough to complete a character and to settle spaces at the seam."""
 _MAX_HELD = 32
-"""Tokens a window holds back at most: no character takes more, so what still ends in U+FFFD then really does."""
+"""Tokens a window holds back at most: no character takes more, so text that still ends in U+FFFD then really does, and
+tokens that show nothing do not pile up."""
 
 
 class Detokenizer(Protocol):
@@ -88,10 +89,12 @@ class WindowDetokenizer:
     def _one(self, token_id: int) -> str:
         self._window.append(token_id)
         text = self._decode(self._window)
-        incomplete = text.endswith(_REPLACEMENT) and len(self._window) - self._context < _MAX_HELD
-        if incomplete or len(text) <= len(self._emitted):
+        full = len(self._window) - self._context >= _MAX_HELD
+        if len(text) <= len(self._emitted):
+            if full:
+                del self._window[self._context :]  # silent tokens; the context before them still counts
             return ""
-        return self._advance(text)
+        return "" if text.endswith(_REPLACEMENT) and not full else self._advance(text)
 
     def _advance(self, text: str) -> str:
         new = text[len(self._emitted) :]
