@@ -12,7 +12,7 @@ from typing import Any
 from turret.contracts import AttentionQuery
 from turret.plugins.capabilities import covers
 
-__all__ = ["inside", "outside"]
+__all__ = ["declared", "inside", "outside"]
 
 HEAD_SIZES = (64, 1, 8, 16, 32, 48, 72, 80, 96, 128, 192, 256)
 BLOCK_SIZES = (16, 1, 8, 32, 64, 128)
