@@ -17,19 +17,18 @@ _DELAY = 1.0
 
 
 class LoadBar:
-    """One bar for all stages; `update` moves it."""
+    """One bar for all stages, on a terminal only; `update` moves it."""
 
     def __init__(self, show: bool) -> None:
         self._bar = tqdm(
-            total=1.0, delay=_DELAY, disable=not show, leave=False, dynamic_ncols=True,
+            total=1.0, delay=_DELAY, disable=None if show else True, leave=False, dynamic_ncols=True,
             bar_format="{desc} {percentage:3.0f}% {bar} {elapsed}",
         )  # fmt: skip
 
     def update(self, stage: str, fraction: float) -> None:
         """`stage` has come to `fraction` (0 to 1)."""
         self._bar.set_description_str(stage, refresh=False)
-        self._bar.n = fraction
-        self._bar.refresh()
+        self._bar.update(fraction - self._bar.n)
 
     def __enter__(self) -> Self:
         return self
