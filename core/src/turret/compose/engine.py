@@ -12,7 +12,7 @@ from typing import Any
 
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import plugin_host
-from turret.compose.limits import context_length, kv_blocks, step_limits
+from turret.compose.limits import check_pool, context_length, num_blocks, step_limits
 from turret.compose.spec import EngineSpec
 from turret.compose.worker import make_worker
 from turret.contracts import SchedulerPolicy, Worker
@@ -47,12 +47,16 @@ def build_engine(text: str, progress: Progress) -> EngineCore:
     worker = make_worker(spec, decision, host, max_model_len)
     try:
         facts = worker.start(progress)
-        cache = _cache_config(decision, facts, max_model_len)
+        cache = _cache_config(decision, facts)
+        kv = KVCacheManager(cache)
+        if decision.config.cache.num_gpu_blocks_override is None:
+            # A pool made small on purpose (to try preemption) refuses what it cannot hold request by request.
+            check_pool(kv, facts, max_model_len)
         worker.allocate(cache)
     except BaseException:
         worker.shutdown()
         raise
-    scheduler = Scheduler(limits, KVCacheManager(cache), policy)
+    scheduler = Scheduler(limits, kv, policy)
     logger.debug("engine ready after %.2f s", time.monotonic() - began)
     ready = EngineReady(
         num_blocks=cache.num_blocks,
@@ -69,10 +73,10 @@ def _policy(host: PluginHost, name: str) -> SchedulerPolicy:
     return policy
 
 
-def _cache_config(decision: Decision, facts: WorkerFacts, max_model_len: int) -> KVCacheConfig:
+def _cache_config(decision: Decision, facts: WorkerFacts) -> KVCacheConfig:
     cache = decision.config.cache
     return KVCacheConfig(
-        num_blocks=kv_blocks(cache, facts, max_model_len),
+        num_blocks=num_blocks(cache, facts),
         block_size=facts.block_size,
         groups=facts.groups,
         enable_prefix_caching=cache.enable_prefix_caching,

@@ -8,10 +8,11 @@ from __future__ import annotations
 from turret.checkpoint import Checkpoint, max_context
 from turret.config import CacheConfig, ModelConfig, SchedulerConfig
 from turret.errors import ConfigError
+from turret.kv import KVCacheManager
 from turret.messages import WorkerFacts
 from turret.scheduler import SchedulerLimits
 
-__all__ = ["context_length", "kv_blocks", "step_limits"]
+__all__ = ["check_pool", "context_length", "num_blocks", "step_limits"]
 
 _DEFAULT_CONTEXT = 2048
 _ASYNC_DEPTH = 2
@@ -53,22 +54,21 @@ def step_limits(config: SchedulerConfig, max_model_len: int) -> SchedulerLimits:
     )
 
 
-def kv_blocks(cache: CacheConfig, facts: WorkerFacts, max_model_len: int) -> int:
-    """Blocks of the pool; raises ConfigError with true numbers when one request of full length could not fit.
+def num_blocks(cache: CacheConfig, facts: WorkerFacts) -> int:
+    """Blocks of the pool: as told, or as many as the worker's memory for pages holds."""
+    return cache.num_gpu_blocks_override or facts.num_blocks
 
-    Block 0 is reserved, so N blocks hold N - 1 blocks of tokens.
-    """
-    if cache.num_gpu_blocks_override is not None:
-        return cache.num_gpu_blocks_override
-    blocks = facts.num_blocks
-    per_token = len(facts.groups) * facts.slots * facts.page_bytes / facts.block_size
-    needed = 1 + len(facts.groups) * -(-max_model_len // facts.block_size)
-    if blocks >= needed:
-        return blocks
-    fits = max(0, (blocks - 1) // max(1, len(facts.groups))) * facts.block_size
+
+def check_pool(kv: KVCacheManager, facts: WorkerFacts, max_model_len: int) -> None:
+    """Raise ConfigError with true numbers when one request of full length could never run."""
+    if kv.can_ever_fit(max_model_len):
+        return
+    fits = kv.longest_sequence(max_model_len)
+    block = facts.page_bytes * facts.slots
+    needed, there = kv.blocks_needed(max_model_len) * block, kv.num_usable_blocks * block
     raise ConfigError(
-        f"the KV cache gets {facts.kv_bytes / 2**20:.0f} MiB, which holds {fits} tokens, but one request of "
-        f"--max-model-len {max_model_len} needs {max_model_len * per_token / 2**20:.0f} MiB; lower --max-model-len to "
-        f"{fits} or raise --gpu-memory-utilization (or --kv-cache-memory-bytes)",
+        f"the KV cache has {there / 2**20:.0f} MiB, which hold {fits} tokens of one request, but one of "
+        f"--max-model-len {max_model_len} needs {needed / 2**20:.0f} MiB; lower --max-model-len to {fits}, or raise "
+        "--gpu-memory-utilization or --kv-cache-memory-bytes",
         "max-model-len",
     )
