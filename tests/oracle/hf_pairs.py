@@ -37,12 +37,14 @@ TINY: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration of transformers' class `name` (without its suffixes), and what differs from TINY."""
+    """A configuration of transformers' class `name` (without its suffixes), and what differs from TINY (in its
+    `text_config`, where it has one)."""
 
     label: str
     name: str
     values: dict[str, Any]
     config_class: str = ""
+    suffix: str = "ForCausalLM"
 
 
 @dataclass
@@ -62,9 +64,11 @@ def reference_model(case: Case) -> Any:
     """A random model whose norms, biases and attention are far from their neutral starting values."""
     transformers = importlib.import_module("transformers")
     config_class = getattr(transformers, case.config_class or f"{case.name}Config")
-    config = config_class(**{**TINY, **case.values}, attn_implementation="eager")
+    nested = case.values.get("text_config")
+    values = {**TINY, **case.values} if nested is None else {**case.values, "text_config": {**TINY, **nested}}
+    config = config_class(**values, attn_implementation="eager")
     torch.manual_seed(7)
-    model = getattr(transformers, f"{case.name}ForCausalLM")(config).eval().float()
+    model = getattr(transformers, case.name + case.suffix)(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -85,7 +89,7 @@ def turret_driver(
     family: ModelArchitecture, config: dict[str, Any], tensors: dict[str, torch.Tensor]
 ) -> ModelDriver:
     """Turret's model in float32, filled from a checkpoint's tensors."""
-    limit = config["max_position_embeddings"]
+    limit = config.get("text_config", config)["max_position_embeddings"]
     factory = LayerFactory("float32", "cpu", limit, OpTable.resolve())
     model = family.build(config, ModelContext("float32", "cpu", limit, factory))
     rule = family.weights(config)
@@ -102,7 +106,7 @@ def make_pair(case: Case, folder: Path, family: ModelArchitecture | None = None)
     reference = reference_model(case)
     reference.save_pretrained(folder)
     config = reference.config.to_dict()
-    family = family or installed(f"{case.name}ForCausalLM")
+    family = family or installed(case.name + case.suffix)
     return Pair(reference, config, turret_driver(family, config, load_file(folder / "model.safetensors")))
 
 

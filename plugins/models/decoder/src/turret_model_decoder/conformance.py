@@ -61,6 +61,9 @@ DIFFERENCES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 def samples() -> list[ModelSample]:
     """One config per architecture, in the keys of raw config.json."""
-    return [
+    flat = [
         ModelSample(name, {"architectures": [name], **TINY, **differences}) for name, differences in DIFFERENCES.items()
     ]
+    text = {**TINY, **DIFFERENCES["Gemma3ForCausalLM"]}
+    nested = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": text}
+    return [*flat, ModelSample("Gemma3ForConditionalGeneration", nested, vocab_size=int(TINY["vocab_size"]))]

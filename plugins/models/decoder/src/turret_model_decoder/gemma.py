@@ -1,22 +1,32 @@
 """Gemma: gains of 1 + w, embeddings times sqrt(hidden), tanh gelu, tied head; from 2 on a norm on both sides of each
 branch and alternating windows.
 
-Owns: `GEMMA`, `GEMMA2`, `GEMMA3`. Knows no other family.
+Owns: `GEMMA`, `GEMMA2`, `GEMMA3`, `GEMMA3_TEXT_OF_VLM`. Knows no other family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from turret.nn import DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, WeightNames
 
-__all__ = ["GEMMA", "GEMMA2", "GEMMA3"]
+__all__ = ["GEMMA", "GEMMA2", "GEMMA3", "GEMMA3_TEXT_OF_VLM"]
 
 SANDWICH_NAMES = WeightNames(
     attn_post_norm="post_attention_layernorm",
     mlp_norm="pre_feedforward_layernorm",
     mlp_post_norm="post_feedforward_layernorm",
+)
+
+VLM_NAMES = replace(
+    SANDWICH_NAMES,
+    embed="language_model.model.embed_tokens",
+    norm="language_model.model.norm",
+    head="language_model.lm_head",
+    layer="language_model.model.layers.{i}.",
+    ignored=(*SANDWICH_NAMES.ignored, "vision_tower.", "multi_modal_projector."),
 )
 
 
@@ -56,6 +66,12 @@ def _gemma3(values: Mapping[str, Any]) -> DecoderSpec:
     return _sandwich(config, period, qk_norm=QKNorm.HEAD)
 
 
+def _gemma3_text_of_vlm(values: Mapping[str, Any]) -> DecoderSpec:
+    """The text half of a checkpoint that also sees images; its vision tower is left out."""
+    return replace(_gemma3(HFConfig(values).need("text_config")), names=VLM_NAMES)
+
+
 GEMMA = DecoderFamily(_gemma)
 GEMMA2 = DecoderFamily(_gemma2)
 GEMMA3 = DecoderFamily(_gemma3)
+GEMMA3_TEXT_OF_VLM = DecoderFamily(_gemma3_text_of_vlm)
