@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import socket
 import time
 
@@ -23,7 +24,7 @@ def wait_until(condition, seconds=10.0):
 def running_requests(running):
     """Ids in the worker's batch and in the scheduler."""
     stats = running.in_loop(lambda: running.state.parts.client.call("stats"))
-    return stats.num_running + stats.num_waiting
+    return stats["num_running"] + stats["num_waiting"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -101,3 +102,25 @@ def test_a_reused_request_id_is_no_clash(serve):
         answers = [call.result(30) for call in calls]
     assert [a.status_code for a in answers] == [200] * 3
     assert {a.json()["id"] for a in answers} == {"cmpl-same"}
+
+
+def test_stream_interval_gathers_tokens(serve):
+    with serve(stream_interval=4) as running:
+        body = {"prompt": "Hello", "max_tokens": 11, "stream": True, "logprobs": 0, "return_token_ids": True}
+        events = httpx.post(f"{running.url}/v1/completions", json=body).text.split("\n\n")[:-2]
+        choices = [json.loads(e.removeprefix("data: "))["choices"][0] for e in events]
+        assert [len(c["token_ids"]) for c in choices] == [1, 4, 4, 2]
+        assert [len(c["logprobs"]["tokens"]) for c in choices] == [1, 4, 4, 2]
+        assert "".join(c["text"] for c in choices) == running.answer("Hello", 11)
+
+
+def test_requests_are_logged_when_asked_for(serve, caplog):
+    caplog.set_level("DEBUG", "turret.server")
+    with serve(enable_log_requests=True, max_log_len=3) as running:
+        httpx.post(f"{running.url}/v1/completions", json={"prompt": "Hello", "max_tokens": 2, "request_id": "mine"})
+    said = [r.getMessage() for r in caplog.records if "mine" in r.getMessage()]
+    assert "prompts of 5 tokens" in said[0] and said[1] == "request mine: 'Hel'"
+    caplog.clear()
+    with serve() as running:
+        httpx.post(f"{running.url}/v1/completions", json={"prompt": "Hello", "max_tokens": 2, "request_id": "mine"})
+    assert not any("mine" in r.getMessage() for r in caplog.records)

@@ -10,7 +10,7 @@ import msgspec
 from turret.messages import FinishReason, TokenEvent, TokenLogprobs
 from turret.text import OutputText
 
-__all__ = ["Choice", "ChoiceDelta"]
+__all__ = ["Choice", "ChoiceDelta", "DeltaPacer"]
 
 
 class ChoiceDelta(msgspec.Struct):
@@ -59,3 +59,41 @@ class Choice:
         if used < len(ids):
             ids, logprobs = ids[:used], logprobs and logprobs[:used]
         return ChoiceDelta(self.index, text, ids, logprobs, event.prompt_logprobs, reason, stop_reason)
+
+
+class DeltaPacer:
+    """Gathers `interval` tokens of a choice before they are passed on; its first and last delta pass at once."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._gathered: dict[int, ChoiceDelta | None] = {}
+
+    def pace(self, delta: ChoiceDelta) -> ChoiceDelta | None:
+        """The delta to pass on now, if any."""
+        if self._interval == 1:
+            return delta
+        index = delta.index
+        if index not in self._gathered:
+            self._gathered[index] = None
+            return delta
+        held = self._gathered[index]
+        if held is not None:
+            delta = _joined(held, delta)
+        if delta.finish_reason is None and len(delta.token_ids) < self._interval:
+            self._gathered[index] = delta
+            return None
+        self._gathered[index] = None
+        return delta
+
+
+def _joined(first: ChoiceDelta, second: ChoiceDelta) -> ChoiceDelta:
+    logprobs = None if second.logprobs is None else [*(first.logprobs or ()), *second.logprobs]
+    return ChoiceDelta(
+        first.index,
+        first.text + second.text,
+        first.token_ids + second.token_ids,
+        logprobs,
+        first.prompt_logprobs or second.prompt_logprobs,
+        second.finish_reason,
+        second.stop_reason,
+    )

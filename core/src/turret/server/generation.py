@@ -9,14 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from turret.config import Config
 from turret.engine import event_error
 from turret.errors import CapacityError, TurretError
 from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
-from turret.server.choices import Choice, ChoiceDelta
+from turret.server.choices import Choice, ChoiceDelta, DeltaPacer
 from turret.server.expansion import Expander, Generation
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
 from turret.server.parts import ServerParts
+from turret.server.request_log import RequestLog
 from turret.server.timing import CallTimer
 
 __all__ = ["ChoiceResult", "GenerationRun", "Generator"]
@@ -71,7 +73,7 @@ class GenerationRun:
         """
         client, lifecycle = self._generator.parts.client, self._generator.lifecycle
         by_id = {choice.request_id: choice for choice in self.choices}
-        timer = self._generator.timer(self.job)
+        timer, pacer = self._generator.timer(self.job), DeltaPacer(self._generator.stream_interval)
         with lifecycle.admit(lambda: client.abort(list(by_id))), timer:
             async with client.submit(self._requests) as source:
                 while by_id and (events := await source.batch()):
@@ -89,7 +91,8 @@ class GenerationRun:
                             timer.finished(choice, delta.finish_reason)
                         if choice.needs_abort:
                             await client.abort([event.request_id])
-                        yield delta
+                        if (paced := pacer.pace(delta)) is not None:
+                            yield paced
 
     async def collect(self) -> list[ChoiceResult]:
         """All choices, whole, in order."""
@@ -108,15 +111,18 @@ class GenerationRun:
 class Generator:
     """Starts generations on one engine."""
 
-    def __init__(self, parts: ServerParts, lifecycle: Lifecycle, expander: Expander, metrics: ServerMetrics) -> None:
+    def __init__(self, parts: ServerParts, config: Config, lifecycle: Lifecycle, metrics: ServerMetrics) -> None:
         self.parts = parts
         self.lifecycle = lifecycle
-        self._expander = expander
+        self.stream_interval = config.scheduler.stream_interval
+        self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
         self._metrics = metrics
+        self._log = RequestLog(config.observability, parts.text)
 
     def start(self, job: Generation) -> GenerationRun:
         """A run of `job`; nothing is submitted until it is iterated. Raises `CapacityError` while draining."""
         self.lifecycle.check()
+        self._log.received(job)
         return GenerationRun(job, self._expander.expand(job), self)
 
     def choice(self, index: int, request: Request) -> Choice:

@@ -20,6 +20,7 @@ from turret.server.app import create_app, state_of
 from turret.server.lifecycle import Lifecycle
 from turret.server.listening import Listener
 from turret.server.parts import ServerParts
+from turret.server.request_log import tell_pace
 
 __all__ = ["HttpServer", "run_server"]
 
@@ -105,11 +106,14 @@ async def run_server(
     app = create_app(parts, config)
     state = state_of(app)
     server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout, ready)
-    watch = asyncio.ensure_future(_watch_engine(parts, state.lifecycle))
+    tasks = [asyncio.ensure_future(_watch_engine(parts, state.lifecycle))]
+    if not config.observability.disable_log_stats:
+        tasks.append(asyncio.ensure_future(tell_pace(lambda: parts.client.stats)))
     try:
         await server.serve(sockets=[listener.sock])
     finally:
-        watch.cancel()
+        for task in tasks:
+            task.cancel()
         listener.close()
         await parts.client.shutdown()
 

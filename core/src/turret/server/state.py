@@ -15,7 +15,7 @@ from starlette.requests import Request
 from turret.config import Config
 from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
 from turret.sampling import SamplingParams
-from turret.server.expansion import Expander, Generation
+from turret.server.expansion import Generation
 from turret.server.generation import Generator
 from turret.server.lengths import Limits
 from turret.server.lifecycle import Lifecycle
@@ -113,8 +113,5 @@ def build_state(parts: ServerParts, config: Config) -> ServerState:
         parts.client.stats_listener = metrics.saw_stats
         if parts.cache_facts:
             metrics.cache_config(parts.cache_facts)
-    expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
-    return ServerState(
-        parts, config, lifecycle, metrics, Generator(parts, lifecycle, expander, metrics),
-        Limits.of(parts, config.model),
-    )
+    generator = Generator(parts, config, lifecycle, metrics)
+    return ServerState(parts, config, lifecycle, metrics, generator, Limits.of(parts, config.model))
