@@ -7,7 +7,7 @@ Importing this package loads nothing; the names live in their modules, because o
 - `turret.worker.setup`   (no torch)  `WorkerParts`, `ModelSource`, `WorkerLimits`: what a worker is built from
 - `turret.worker.local`   (torch)     `LocalWorker(parts, source, limits)`: a worker in this process
 - `turret.worker.remote`  (no torch)  `RemoteWorker(spawn)`, `WorkerSpawn(...)`: one in a process of its own
-- `turret.worker.serve`   (no torch)  `serve_worker(worker, endpoint)`: the loop that process runs
+- `turret.worker.serve`   (no torch)  `main(fd)`: what that process runs; `WorkerSpawn.entry` builds its worker there
 - `turret.worker.runner`  (torch)     `Runner`: one forward of a mixed batch
 - `turret.worker.loader`  (torch)     `load_model`: build and fill a model
 - `turret.worker.batch`, `turret.worker.sampler`: the persistent batch, the sampler

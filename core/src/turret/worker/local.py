@@ -43,7 +43,7 @@ class _Errand:
 
 
 class LocalWorker:
-    """A worker whose steps run while the caller does something else. Safe to call from one thread at a time."""
+    """A worker whose steps run while the caller does something else. One thread may `collect`, one may do the rest."""
 
     def __init__(self, parts: WorkerParts, source: ModelSource, limits: WorkerLimits) -> None:
         self._parts = parts
