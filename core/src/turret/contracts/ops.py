@@ -66,7 +66,8 @@ class LinearQuery:
 
 @dataclass(slots=True)
 class LinearCall:
-    """out[T,N] = x[T,K] @ W.T + bias. `packed` is what `pack` returned; out may be a column slice (row stride > N)."""
+    """out[T,N] = x[T,K] @ W.T + bias. `packed` is what `pack` returned; out may be a column slice (row stride > N), and
+    float32 while x has 16 bits (logits): a kernel that sums in float32 need not round there."""
 
     out: Tensor
     x: Tensor

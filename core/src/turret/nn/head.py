@@ -29,9 +29,9 @@ class Head:
             self._linear = factory.linear("head", [part], spec.hidden_size, spec.head_bias)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        raw = torch.empty((hidden.shape[0], self._linear.out_features), dtype=hidden.dtype, device=hidden.device)
-        self._linear(raw, hidden)
-        logits = raw.float()
+        shape = (hidden.shape[0], self._linear.out_features)
+        logits = torch.empty(shape, dtype=torch.float32, device=hidden.device)
+        self._linear(logits, hidden)
         if self._scale != 1.0:
             self._multiply(logits, self._scale)
         if self._cap:
