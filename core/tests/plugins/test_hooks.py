@@ -80,6 +80,16 @@ def test_listener_is_switched_off_after_errors_in_a_row(site: Site, caplog: pyte
     assert heard() == ["a", "b", "fine", "c", "d", "e", "f"]
 
 
+def test_errors_of_one_hook_count_though_others_work(site: Site) -> None:
+    code = HEAR.replace("heard.append(event.request_id)", "1 / 0")
+    code += "        @hookimpl\n        def shutdown(self, event): ...\n"
+    told = hooks(install(site, "good", code))
+    for name in ("a", "b", "c"):
+        told.notify("request_finished", finished(name))
+        told.notify("shutdown", Shutdown())
+    assert told.active == ()
+
+
 def test_hook_that_nobody_hears(site: Site) -> None:
     hooks(install(site, "good", HEAR)).notify("shutdown", Shutdown())
 

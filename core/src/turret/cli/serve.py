@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from turret.cli.arguments import read_options
+from turret.cli.hook_options import HookOptions, take_hook_options
 from turret.cli.logs import setup_logging
 from turret.cli.progress import StartProgress
 from turret.config import Config
@@ -20,14 +21,15 @@ __all__ = ["run"]
 
 def run(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C."""
-    options = read_options(argv, os.environ)
+    rest, added = take_hook_options(argv, os.environ)
+    options = read_options(rest, os.environ)
     config = Config.from_options(options)
     setup_logging(config)
-    _serve(config, tuple(options))
+    _serve(config, tuple(options), added)
     return 0
 
 
-def _serve(config: Config, user_set: tuple[str, ...]) -> None:
+def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> None:
     progress = StartProgress(show_bars=config.load.use_tqdm_on_load)
     progress.say(f"turret {version('turret')}: serving {config.model.model or 'demo'}")
     # Imported here and not at the top: a mistake on the command line is told before anything heavy loads.
@@ -36,7 +38,7 @@ def _serve(config: Config, user_set: tuple[str, ...]) -> None:
 
     listener = bind(config.server)
     try:
-        pending = begin_server(config, user_set)
+        pending = begin_server(config, user_set, added.hooks, added.values)
         # The engine's process loads torch meanwhile.
         import uvloop
 

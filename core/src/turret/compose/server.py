@@ -6,7 +6,7 @@ Owns: the order in which a server starts. Loads neither torch nor transformers: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
 from turret.engine.ports import Link
 from turret.errors import ConfigError
 from turret.messages import EngineReady
+from turret.plugins import Hooks
+from turret.plugins.events import ConfigResolved, ModelLoaded
 from turret.server.parts import ServerParts
 from turret.text import TextProcessor
 
@@ -39,11 +41,14 @@ class PendingServer:
     text: TextProcessor
     max_model_len: int
     link: Link
+    hooks: Hooks
 
     async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engine; raises what stopped it."""
         client = EngineClient(self.link)
         ready = await client.start(progress)
+        if self.hooks.active:
+            self.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
         return ServerParts(
             text=self.text,
             client=client,
@@ -55,19 +60,40 @@ class PendingServer:
             generation_defaults=generation_defaults(self.config, self.checkpoint),
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
             cache_facts=cache_facts(self.config, ready),
+            hooks=self.hooks,
         )
 
 
-def begin_server(config: Config, user_set: tuple[str, ...]) -> PendingServer:
-    """Find the model, launch its engine, and open the text side while the engine loads."""
+def begin_server(
+    config: Config, user_set: tuple[str, ...], hooks: Hooks | None = None, extra: Mapping[str, str | None] | None = None
+) -> PendingServer:
+    """Find the model, launch its engine, and open the text side while the engine loads.
+
+    `hooks` are listeners that were loaded already because they add options, whose values are `extra`.
+    """
     checkpoint = resolve(config.model.model, resolve_options(config))
     max_model_len = context_length(config.model, checkpoint)
     # Unknown names in the plugin options fail here, at once, rather than in the engine's process.
-    plugin_host(config.plugins, frozenset({"front"}))
+    host = plugin_host(config.plugins, frozenset({"front"}))
+    hooks = host.hooks() if hooks is None else hooks
+    if hooks.active:
+        hooks.notify("config_resolved", ConfigResolved(_shown(config), extra or {}))
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
     link = _link(config, spec)
     text = open_text(config, checkpoint, max_model_len)
-    return PendingServer(config, checkpoint, text, max_model_len, link)
+    return PendingServer(config, checkpoint, text, max_model_len, link, hooks)
+
+
+def _shown(config: Config) -> dict[str, dict[str, Any]]:
+    """The configuration for listeners, without the keys that open the server."""
+    sections: dict[str, dict[str, Any]] = asdict(config)
+    sections["server"].pop("api_key", None)
+    return sections
+
+
+def _model_loaded(name: str, ready: EngineReady) -> ModelLoaded:
+    facts = ready.facts
+    return ModelLoaded(name, float(facts.get("load_seconds", 0.0)), int(facts.get("weight_bytes", 0)))
 
 
 def cache_facts(config: Config, ready: EngineReady) -> Mapping[str, Any]:

@@ -40,12 +40,11 @@ class ConfigResolved:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoaded:
-    """Weights are in place. Sizes in bytes, times in seconds."""
+    """Weights are in place: `weight_bytes` of them, after `seconds`."""
 
     model: str
     seconds: float
     weight_bytes: int = 0
-    kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,13 +78,13 @@ HOOKS = frozenset(name for name in vars(HookSpecs) if not name.startswith("_"))
 
 
 class Hooks:
-    """The registered listeners. One that raises is logged; after `MAX_ERRORS` errors in a row it is switched off."""
+    """The registered listeners. One that raises is logged; after `MAX_ERRORS` errors of one hook in a row it is off."""
 
     def __init__(self, listeners: Iterable[tuple[Candidate, object]] = ()) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(HookSpecs)
         self._listeners: dict[str, tuple[Candidate, object]] = {}
-        self._errors: Counter[str] = Counter()
+        self._errors: Counter[tuple[str, str]] = Counter()
         self._callers: dict[tuple[str, str], pluggy.HookCaller] = {}
         for candidate, listener in listeners:
             self._register(candidate, listener)
@@ -126,7 +126,7 @@ class Hooks:
         except Exception as exc:
             self._failed(label, hook, exc)
             return []
-        self._errors[label] = 0
+        self._errors[label, hook] = 0
         return results
 
     def _caller(self, label: str, hook: str) -> pluggy.HookCaller:
@@ -139,8 +139,8 @@ class Hooks:
 
     def _failed(self, label: str, hook: str, exc: Exception) -> None:
         candidate = self._listeners[label][0]
-        self._errors[label] += 1
-        off = self._errors[label] >= MAX_ERRORS
+        self._errors[label, hook] += 1
+        off = self._errors[label, hook] >= MAX_ERRORS
         remedy = f"report it to the authors of {candidate.distribution}, or use --plugins-deny {label}"
         fault = candidate.broken(hook, one_line(f"{type(exc).__name__}: {exc}"), remedy)
         if off:

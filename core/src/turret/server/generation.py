@@ -132,4 +132,4 @@ class Generator:
 
     def timer(self, job: Generation) -> CallTimer:
         """Timing of one call, reported to the metrics."""
-        return CallTimer(job, self._metrics)
+        return CallTimer(job, self._metrics, self.parts.hooks)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turret.engine import EngineClient
+from turret.plugins import Hooks
 from turret.text import TextProcessor
 
 __all__ = ["ServerParts"]
@@ -21,7 +22,7 @@ class ServerParts:
 
     `client` is started, or will be by whoever runs the app. `generation_defaults` are sampling values by name from the
     model's generation config. `kv_capacity` is the number of tokens that the whole KV cache holds (0 = unknown);
-    `cache_facts` are its settings, for the metric that shows them.
+    `cache_facts` are its settings, for the metric that shows them. `hooks` are the listeners to tell of requests.
     """
 
     text: TextProcessor
@@ -34,3 +35,4 @@ class ServerParts:
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)
     kv_capacity: int = 0
     cache_facts: Mapping[str, Any] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)

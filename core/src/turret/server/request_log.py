@@ -1,6 +1,6 @@
-"""Log lines about requests and about the engine's pace.
+"""What is told about requests and about the engine's pace: log lines, and numbers to plugins that listen.
 
-Owns: what they say. Knows nothing of where logs go.
+Owns: what is said and how often. Knows nothing of where logs go.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ import logging
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from turret.config import ObservabilityConfig
 from turret.messages import EngineStats
+from turret.plugins import Hooks
+from turret.plugins.events import MetricsSnapshot
 from turret.server.expansion import Generation
 from turret.text import TextProcessor
 
-__all__ = ["RequestLog", "tell_pace"]
+__all__ = ["RequestLog", "tell_metrics", "tell_pace"]
 
 log = logging.getLogger("turret.server")
 
 _PACE_SECONDS = 10.0
+_METRICS_SECONDS = 1.0
 
 
 class RequestLog:
@@ -65,3 +70,19 @@ async def tell_pace(read: Callable[[], EngineStats]) -> None:
                 100 * now.kv_cache_usage, 100 * hits / max(queries, 1),
             )
         before, began = now, ended
+
+
+async def tell_metrics(hooks: Hooks, read: Callable[[], EngineStats]) -> None:
+    """The engine's numbers to every listener, once a second while they change. Runs until cancelled."""
+    before = None
+    while hooks.active:
+        await asyncio.sleep(_METRICS_SECONDS)
+        now = read()
+        if now != before:
+            numbers = {name: float(value) for name, value in msgspec.to_builtins(now).items() if _is_number(value)}
+            hooks.notify("metrics", MetricsSnapshot(numbers))
+        before = now
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))

@@ -16,11 +16,12 @@ from contextlib import contextmanager, suppress
 import uvicorn
 
 from turret.config import Config, ServerConfig
+from turret.plugins.events import Shutdown
 from turret.server.app import create_app, state_of
 from turret.server.lifecycle import Lifecycle
 from turret.server.listening import Listener
 from turret.server.parts import ServerParts
-from turret.server.request_log import tell_pace
+from turret.server.request_log import tell_metrics, tell_pace
 
 __all__ = ["HttpServer", "run_server"]
 
@@ -109,9 +110,12 @@ async def run_server(
     tasks = [asyncio.ensure_future(_watch_engine(parts, state.lifecycle))]
     if not config.observability.disable_log_stats:
         tasks.append(asyncio.ensure_future(tell_pace(lambda: parts.client.stats)))
+    if parts.hooks.active:
+        tasks.append(asyncio.ensure_future(tell_metrics(parts.hooks, lambda: parts.client.stats)))
     try:
         await server.serve(sockets=[listener.sock])
     finally:
+        parts.hooks.notify("shutdown", Shutdown("the server was stopped"))
         for task in tasks:
             task.cancel()
         listener.close()

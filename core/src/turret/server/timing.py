@@ -1,4 +1,4 @@
-"""When things happened in one call, told to the metrics.
+"""When things happened in one call, told to the metrics and to the plugins that listen.
 
 Owns: clocks of one call and its choices. Knows nothing of the engine; it sees the events go by.
 """
@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from turret.messages import FinishReason, TokenEvent
+from turret.plugins import Hooks
+from turret.plugins.events import RequestFinished, RequestFirstToken, RequestReceived
 from turret.server.choices import Choice
 from turret.server.expansion import Generation
 from turret.server.metrics import ServerMetrics
@@ -30,8 +32,10 @@ class _ChoiceClock:
 class CallTimer:
     """Watches one call; leaving its `with` counts the choices that never ended as aborted."""
 
-    def __init__(self, job: Generation, metrics: ServerMetrics) -> None:
+    def __init__(self, job: Generation, metrics: ServerMetrics, hooks: Hooks) -> None:
         self._metrics = metrics
+        self._hooks = hooks
+        self._reason = FinishReason.ABORT.value
         self._job = job
         self._arrival = job.arrival_time or time.time()
         self._clocks: dict[int, _ChoiceClock] = {}
@@ -42,6 +46,8 @@ class CallTimer:
             metrics.params_max_tokens.observe(limit)
 
     def __enter__(self) -> Self:
+        received = RequestReceived(self._job.request_id, self._num_prompt_tokens, self._arrival)
+        self._hooks.notify("request_received", received)
         return self
 
     def __exit__(
@@ -49,10 +55,20 @@ class CallTimer:
     ) -> None:
         for _ in range(self._num_choices - len(self._finished)):
             self._metrics.finished(FinishReason.ABORT.value)
+        told = len(self._finished) == self._num_choices or self._reason == FinishReason.ERROR.value
+        reason = self._reason if told else FinishReason.ABORT.value
+        spent, output = time.time() - self._arrival, sum(self._finished)
+        finished = RequestFinished(self._job.request_id, reason, self._num_prompt_tokens, output, spent)
+        self._hooks.notify("request_finished", finished)
+
+    @property
+    def _num_prompt_tokens(self) -> int:
+        return sum(len(prompt) for prompt in self._job.prompts)
 
     def failed(self) -> None:
         """A choice could not be finished."""
         self._finished.append(0)
+        self._reason = FinishReason.ERROR.value
         self._metrics.finished(FinishReason.ERROR.value)
 
     def saw(self, choice: Choice, event: TokenEvent) -> None:
@@ -64,6 +80,8 @@ class CallTimer:
             return
         now = time.time()
         if not clock.first:
+            if not any(other.first for other in self._clocks.values()):
+                self._hooks.notify("request_first_token", RequestFirstToken(self._job.request_id, now - self._arrival))
             clock.first = now
             self._metrics.first_token.observe(now - self._arrival)
         else:
@@ -75,7 +93,8 @@ class CallTimer:
     def finished(self, choice: Choice, reason: str | None) -> None:
         """A choice ended."""
         metrics, now, clock = self._metrics, time.time(), self._clocks[choice.index]
-        metrics.finished(reason or "abort")
+        self._reason = reason or FinishReason.ABORT.value
+        metrics.finished(self._reason)
         metrics.prompt_tokens.observe(len(self._job.prompts[choice.index // self._job.params.n]))
         metrics.generation_tokens.observe(choice.num_tokens)
         metrics.latency.observe(now - self._arrival)
