@@ -54,6 +54,9 @@ DIFFERENCES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "Ernie4_5ForCausalLM": {"use_bias": True},
         "Exaone4ForCausalLM": {"sliding_window": 8},
         "HunYuanDenseV1ForCausalLM": {},
+        "PhiForCausalLM": {"hidden_act": "gelu_new", "partial_rotary_factor": 0.5},
+        "VaultGemmaForCausalLM": {"sliding_window": 8},
+        "CwmForCausalLM": {"sliding_window": 8},
     }
 )
 """What a family's config says besides TINY."""

@@ -1,7 +1,7 @@
 """Gemma: gains of 1 + w, embeddings times sqrt(hidden), tanh gelu, tied head; from 2 on a norm on both sides of each
 branch and alternating windows.
 
-Owns: `GEMMA`, `GEMMA2`, `GEMMA3`, `GEMMA3_TEXT_OF_VLM`. Knows no other family.
+Owns: `GEMMA`, `GEMMA2`, `GEMMA3`, `GEMMA3_TEXT_OF_VLM`, `VAULT_GEMMA`. Knows no other family.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from turret.nn import DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, WeightNames
 
-__all__ = ["GEMMA", "GEMMA2", "GEMMA3", "GEMMA3_TEXT_OF_VLM"]
+__all__ = ["GEMMA", "GEMMA2", "GEMMA3", "GEMMA3_TEXT_OF_VLM", "VAULT_GEMMA"]
 
 SANDWICH_NAMES = WeightNames(
     attn_post_norm="post_attention_layernorm",
@@ -45,25 +45,30 @@ def _gemma(values: Mapping[str, Any]) -> DecoderSpec:
     return config.decoder(blocks, **_shared(config))
 
 
-def _sandwich(config: HFConfig, period: int, **attention: Any) -> DecoderSpec:
+def _windowed(config: HFConfig, placing: Placing, period: int, **attention: Any) -> DecoderSpec:
     """What Gemma 2 and 3 share: every `period`-th layer sees everything, the others a window."""
     config.refuse("use_bidirectional_attention")
     scale = float(config.get("query_pre_attn_scalar", config.head_dim)) ** -0.5
     softcap = float(config.get("attn_logit_softcapping", 0.0))
     made = config.attention(scale=scale, softcap=softcap, **attention)
-    blocks = config.blocks(made, config.mlp(activation="gelu_tanh"), Placing.SANDWICH, config.kinds_every(period))
+    blocks = config.blocks(made, config.mlp(activation="gelu_tanh"), placing, config.kinds_every(period))
     cap = float(config.get("final_logit_softcapping", 0.0))
     return config.decoder(blocks, logits_softcap=cap, names=SANDWICH_NAMES, **_shared(config))
 
 
 def _gemma2(values: Mapping[str, Any]) -> DecoderSpec:
-    return _sandwich(HFConfig(values), period=2)
+    return _windowed(HFConfig(values), Placing.SANDWICH, period=2)
+
+
+def _vault_gemma(values: Mapping[str, Any]) -> DecoderSpec:
+    """Gemma 2 without the norms after the branches."""
+    return _windowed(HFConfig(values), Placing.PRE, period=2)
 
 
 def _gemma3(values: Mapping[str, Any]) -> DecoderSpec:
     config = HFConfig(values)
     period = int(config.get("sliding_window_pattern", config.get("_sliding_window_pattern", 6)))
-    return _sandwich(config, period, qk_norm=QKNorm.HEAD)
+    return _windowed(config, Placing.SANDWICH, period, qk_norm=QKNorm.HEAD)
 
 
 def _gemma3_text_of_vlm(values: Mapping[str, Any]) -> DecoderSpec:
@@ -74,4 +79,5 @@ def _gemma3_text_of_vlm(values: Mapping[str, Any]) -> DecoderSpec:
 GEMMA = DecoderFamily(_gemma)
 GEMMA2 = DecoderFamily(_gemma2)
 GEMMA3 = DecoderFamily(_gemma3)
+VAULT_GEMMA = DecoderFamily(_vault_gemma)
 GEMMA3_TEXT_OF_VLM = DecoderFamily(_gemma3_text_of_vlm)

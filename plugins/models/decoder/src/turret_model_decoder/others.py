@@ -1,6 +1,6 @@
-"""Families of one small difference each: ERNIE 4.5, EXAONE 4, Hunyuan V1 (dense).
+"""Families of one small difference each: ERNIE 4.5, EXAONE 4, Hunyuan V1 (dense), CWM.
 
-Owns: `ERNIE4_5`, `EXAONE4`, `HUNYUAN_V1`. Knows no other family.
+Owns: `CWM`, `ERNIE4_5`, `EXAONE4`, `HUNYUAN_V1`. Knows no other family.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from turret.nn import FULL, DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, RopeSpec, WeightNames
+from turret.nn import FULL, SLIDING, DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, RopeSpec, WeightNames
 
-__all__ = ["ERNIE4_5", "EXAONE4", "HUNYUAN_V1"]
+__all__ = ["CWM", "ERNIE4_5", "EXAONE4", "HUNYUAN_V1"]
 
 
 def _ernie(values: Mapping[str, Any]) -> DecoderSpec:
@@ -54,6 +54,16 @@ def _hunyuan(values: Mapping[str, Any]) -> DecoderSpec:
     return config.decoder(config.blocks(attention, config.mlp()), names=names)
 
 
+def _cwm(values: Mapping[str, Any]) -> DecoderSpec:
+    """Llama with windows on all but every fourth layer, the first included in those that see everything."""
+    config = HFConfig(values)
+    period = int(config.get("window_pattern", 4))
+    pattern = [SLIDING if index % period else FULL for index in range(config.num_layers)]
+    attention = config.attention(qkv_bias=False, out_bias=False)
+    return config.decoder(config.blocks(attention, config.mlp(), kinds=config.get("layer_types", pattern)))
+
+
+CWM = DecoderFamily(_cwm)
 ERNIE4_5 = DecoderFamily(_ernie)
 EXAONE4 = DecoderFamily(_exaone4)
 HUNYUAN_V1 = DecoderFamily(_hunyuan)
