@@ -93,6 +93,14 @@ def test_explain_gives_every_candidate_a_verdict_and_its_tier(site: Site, turret
     assert "module 'no_such_module_here' is not installed" in text and "chosen: attention:acme" in text
 
 
+def test_explain_under_a_preference(site: Site, turret: Any) -> None:
+    site.attention("acme", GOOD, extra="class = 'reference'")
+    site.attention("other", GOOD, extra="class = 'specialised'")
+    assert turret("explain", "attention", "--json").json["chosen"] == "attention:other"
+    said = turret("explain", "attention", "--json", "--plugins-prefer", "attention:acme").json
+    assert said["chosen"] == "attention:acme"
+
+
 def test_explain_of_an_explicit_choice_that_fails(site: Site, turret: Any) -> None:
     site.attention("acme", api=">=7.0")
     said = turret("explain", "attention", "--explicit", "acme")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["HookOptions", "take_hook_options"]
 
 GROUP = "turret.hooks"
-LISTS = ("plugins-allow", "plugins-deny", "plugin-pin", "plugin-config")
+LISTS = ("plugins-allow", "plugins-deny", "plugins-prefer", "plugin-pin", "plugin-config")
 SINGLE = ("plugins-lock", "config")
 
 

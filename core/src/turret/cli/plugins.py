@@ -66,6 +66,7 @@ def _command(commands: Any, name: str, text: str, *, policy: bool = True) -> arg
     if policy:
         command.add_argument("--plugins-allow", nargs="+", default=[], metavar="NAME", help="only these plugins")
         command.add_argument("--plugins-deny", nargs="+", default=[], metavar="NAME", help="never these plugins")
+        command.add_argument("--plugins-prefer", nargs="+", default=[], metavar="NAME", help="these first, best first")
         command.add_argument("--plugin-pin", nargs="+", default=[], metavar="PIN", help="kind:name=distribution")
     return command
 

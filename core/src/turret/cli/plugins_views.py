@@ -24,8 +24,8 @@ __all__ = ["facts", "host_of", "list_plugins", "lock_plugins", "print_json", "sh
 def host_of(args: argparse.Namespace) -> PluginHost:
     """A host under the policy that the command line gives."""
     pins = Policy.read_pins(args.plugin_pin)
-    policy = Policy(allow=tuple(args.plugins_allow), deny=tuple(args.plugins_deny), pins=pins)
-    return PluginHost.discover(policy)
+    allow, deny, prefer = tuple(args.plugins_allow), tuple(args.plugins_deny), tuple(args.plugins_prefer)
+    return PluginHost.discover(Policy(allow=allow, deny=deny, prefer=prefer, pins=pins))
 
 
 def print_json(value: object) -> None:

@@ -41,6 +41,7 @@ def plugin_host(config: PluginConfig, roles: frozenset[str]) -> PluginHost:
     policy = Policy(
         allow=tuple(config.plugins_allow or ()),
         deny=tuple(config.plugins_deny),
+        prefer=tuple(config.plugins_prefer),
         pins=Policy.read_pins(config.plugin_pin),
     )
     lock = read_plan(Path(config.plugins_lock)) if config.plugins_lock else None

@@ -65,7 +65,7 @@ class ModelConfig:
     override_generation_config: dict[str, Any] = opt({}, "Sampling defaults to set or replace.", kind="json")
     chat_template: str | None = opt(None, "Chat template (path or text) instead of the tokenizer's own.")
     quantization: str | None = opt(None, "Quantization method; unset trusts the checkpoint.", short=("q",))
-    enforce_eager: bool = opt(False, "Never record or capture graphs (no platform of this version does).", negatable=True)
+    enforce_eager: bool = opt(False, "Never record or capture graphs (no platform yet does).", negatable=True)
     disable_sliding_window: bool = opt(False, "Cap the context at the window instead of using sliding windows.")
 
     def __post_init__(self) -> None:
@@ -166,6 +166,7 @@ class PluginConfig:
 
     plugins_allow: list[str] | None = opt(None, "Only these plugins (kind:name, or a distribution).")
     plugins_deny: list[str] = opt([], "Never these plugins (kind:name, or a distribution).")
+    plugins_prefer: list[str] = opt([], "Plugins to take before others that can serve as well, best first (kind:name).")
     plugins_lock: str | None = opt(None, "Plan file that must be met exactly (turret plugins lock).")
     plugin_config: list[str] = opt([], "Plugin option as kind:name.key=value; repeatable.")
     plugin_pin: list[str] = opt([], "Distribution to take when two offer one plugin: kind:name=distribution.")
