@@ -6,7 +6,7 @@ Owns: how both are made and driven. Knows no family.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from turret.contracts import ModelArchitecture, ModelContext
+from turret.contracts import AttentionBackend, ModelArchitecture, ModelContext
 from turret.nn import LayerFactory, OpTable
-from turret.testing.model_driver import ModelDriver
+from turret.testing.model_driver import DriverSettings, ModelDriver
 from turret_attention_torch.backend import TorchAttention
 
-__all__ = ["Case", "Pair", "close", "make_pair", "tokens"]
+__all__ = ["Case", "Pair", "Parts", "close", "make_pair", "tokens"]
 
 TINY: dict[str, Any] = {
     "vocab_size": 128,
@@ -45,6 +45,15 @@ class Case:
     values: dict[str, Any]
     config_class: str = ""
     suffix: str = "ForCausalLM"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What turret's model runs on; the references unless said otherwise."""
+
+    ops: OpTable = field(default_factory=OpTable.resolve)
+    backend: AttentionBackend = field(default_factory=TorchAttention)
+    block_size: int = 4
 
 
 @dataclass
@@ -86,11 +95,11 @@ def installed(name: str) -> ModelArchitecture:
 
 
 def turret_driver(
-    family: ModelArchitecture, config: dict[str, Any], tensors: dict[str, torch.Tensor]
+    family: ModelArchitecture, config: dict[str, Any], tensors: dict[str, torch.Tensor], parts: Parts
 ) -> ModelDriver:
     """Turret's model in float32, filled from a checkpoint's tensors."""
     limit = config.get("text_config", config)["max_position_embeddings"]
-    factory = LayerFactory("float32", "cpu", limit, OpTable.resolve())
+    factory = LayerFactory("float32", "cpu", limit, parts.ops)
     model = family.build(config, ModelContext("float32", "cpu", limit, factory))
     rule = family.weights(config)
     for tensor_name, tensor in tensors.items():
@@ -98,16 +107,19 @@ def turret_driver(
         assert placement is not None, f"no rule for {tensor_name}"
         factory.place(placement, tensor)
     factory.finish()
-    return ModelDriver(model, factory, TorchAttention())
+    return ModelDriver(model, factory, parts.backend, DriverSettings(block_size=parts.block_size))
 
 
-def make_pair(case: Case, folder: Path, family: ModelArchitecture | None = None) -> Pair:
+def make_pair(
+    case: Case, folder: Path, family: ModelArchitecture | None = None, parts: Parts | None = None
+) -> Pair:
     """The reference, saved as its authors would, and turret's model loaded from what was saved."""
     reference = reference_model(case)
     reference.save_pretrained(folder)
     config = reference.config.to_dict()
     family = family or installed(case.name + case.suffix)
-    return Pair(reference, config, turret_driver(family, config, load_file(folder / "model.safetensors")))
+    tensors = load_file(folder / "model.safetensors")
+    return Pair(reference, config, turret_driver(family, config, tensors, parts or Parts()))
 
 
 def tokens(seed: int, count: int) -> list[int]:

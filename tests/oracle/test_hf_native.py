@@ -1,0 +1,46 @@
+"""Every decoder family on the CPU platform's kernels: transformers' logits, and the same bits however work is cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hf_pairs import Case, Pair, Parts, close, make_pair, tokens
+from test_hf_logits import CASES
+
+from turret.nn import OpTable
+from turret_platform_cpu.attention import CPUAttention
+from turret_platform_cpu.platform import CPUPlatform
+
+torch.set_num_threads(1)
+
+PROVIDER = CPUPlatform().ops()
+A, B = tokens(11, 41), tokens(12, 33)
+
+pytestmark = pytest.mark.skipif(PROVIDER is None, reason="the native library was not built")
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    case: Case = request.param
+    assert PROVIDER is not None
+    parts = Parts(OpTable.resolve([PROVIDER]), CPUAttention(), block_size=16)
+    return make_pair(case, tmp_path_factory.mktemp(case.label), parts=parts)
+
+
+def in_chunks(pair: Pair) -> torch.Tensor:
+    """Logits of A, in chunks beside B, then alone token by token."""
+    driver = pair.driver
+    steps = [{"a": A[:19]}, {"a": A[19:37], "b": B[:30]}, {"a": A[37:38], "b": B[30:31]}]
+    steps += [{"a": [token]} for token in A[38:]]
+    rows = [driver.step(work)["a"] for work in steps]
+    driver.drop("a")
+    driver.drop("b")
+    return torch.cat(rows)
+
+
+@torch.inference_mode()
+def test_logits_and_bits(pair: Pair) -> None:
+    whole = pair.driver.step({"a": A})["a"]
+    pair.driver.drop("a")
+    close(whole, pair.expected(A))
+    assert torch.equal(in_chunks(pair), whole)
