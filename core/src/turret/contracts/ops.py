@@ -4,11 +4,11 @@ Owns: `OpProvider`, `LinearKernel` and the list of op signatures. Knows no kerne
 
 Every op writes into `out` (or in place) and allocates nothing that outlives the call, so that a forward can be recorded
 as a list of (kernel, pointers, sizes). T tokens, H hidden, I intermediate, D head size, N out, K in features.
-Activation
-tensors are contiguous in their last dimension and of one dtype; weights of norms are float32 or that dtype. x and
-out of
-norms may have more leading dimensions with strides of their own ([T,heads,D] slices of a fused projection), and out may
-be x itself.
+
+Activation tensors are contiguous in their last dimension and of one dtype, except that the residual stream and what
+joins it (x and residual of norms and add, out of linears, embedding and rows) may be float32 beside a narrower out or
+x. Weights of norms are float32 or that dtype. x and out of norms may have more leading dimensions with strides of their
+own ([T,heads,D] slices of a fused projection), and out may be x itself.
 
 embedding(out[T,H], ids[T] int64, weight[V,H], scale)                      out = weight[ids] * scale
 rms_norm(out[T,H], x[T,H], weight[H], eps, offset)                        offset + weight is the gain (Gemma: 1, else 0)

@@ -29,41 +29,43 @@ TC_INLINE void store_some(T* p, int count, vf v) {
   std::memcpy(p, padded, size_t(count) * sizeof(T));
 }
 
-template <typename T, typename W>
-static void norm_rows(const NormArgs& a, int64_t begin, int64_t end) {
+// A row of either element type; norms mix them: a bf16 branch joins a float32 residual and leaves in bf16.
+struct Row {
+  void* data;
+  bool wide;
+  Row(const void* base, int element, int64_t offset)
+      : data(static_cast<char*>(const_cast<void*>(base)) + offset * (element == kFloat32 ? 4 : 2)), wide(element == kFloat32) {}
+  TC_INLINE vf load(int64_t i, int n) const {
+    return wide ? load_some(static_cast<const float*>(data) + i, n) : load_some(static_cast<const bf16*>(data) + i, n);
+  }
+  TC_INLINE void store(int64_t i, int n, vf v) const {
+    if (wide) store_some(static_cast<float*>(data) + i, n, v);
+    else store_some(static_cast<bf16*>(data) + i, n, v);
+  }
+};
+
+static void norm(const void* args, Team& team) {
+  const auto& a = *static_cast<const NormArgs*>(args);
+  const Row weight(a.weight, a.weight_element, 0);
+  int64_t begin, end;
+  team_share(team, a.rows, begin, end);
   for (int64_t r = begin; r < end; r++) {
     const int64_t run = r / a.inner, place = r % a.inner;
-    const T* x = static_cast<const T*>(a.x) + run * a.x_stride + place * a.x_inner;
-    T* residual = a.residual ? static_cast<T*>(a.residual) + r * a.residual_stride : nullptr;
+    const Row x(a.x, a.x_element, run * a.x_stride + place * a.x_inner);
+    const Row out(a.out, a.out_element, run * a.out_stride + place * a.out_inner);
+    const Row residual(a.residual, a.residual_element, a.residual ? r * a.residual_stride : 0);
+    const Row& from = a.residual ? residual : x;
     vf squares = vset(0.f);
     each_vector(a.width, [&](int64_t i, int n) {
-      vf v = load_some(x + i, n);
-      if (residual) {  // what is normalised is the residual as stored
-        store_some(residual + i, n, v + load_some(residual + i, n));
-        v = load_some(residual + i, n);
+      vf v = x.load(i, n);
+      if (a.residual) {  // what is normalised is the residual as stored
+        residual.store(i, n, v + residual.load(i, n));
+        v = residual.load(i, n);
       }
       squares = vfma(v, v, squares);
     });
     const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
-    const T* from = residual ? residual : x;
-    T* out = static_cast<T*>(a.out) + run * a.out_stride + place * a.out_inner;
-    const W* weight = static_cast<const W*>(a.weight);
-    each_vector(a.width, [&](int64_t i, int n) {
-      store_some(out + i, n, load_some(from + i, n) * inverse * (offset + load_some(weight + i, n)));
-    });
-  }
-}
-
-static void norm(const void* args, Team& team) {
-  const auto& a = *static_cast<const NormArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  if (a.element == kFloat32) {
-    if (a.weight_element == kFloat32) norm_rows<float, float>(a, begin, end);
-    else norm_rows<float, bf16>(a, begin, end);
-  } else {
-    if (a.weight_element == kFloat32) norm_rows<bf16, float>(a, begin, end);
-    else norm_rows<bf16, bf16>(a, begin, end);
+    each_vector(a.width, [&](int64_t i, int n) { out.store(i, n, from.load(i, n) * inverse * (offset + weight.load(i, n))); });
   }
 }
 

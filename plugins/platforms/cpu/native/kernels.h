@@ -54,7 +54,7 @@ struct NormArgs {
   int64_t inner, out_inner, x_inner;
   int64_t rows, width;
   float eps, offset;
-  int element, weight_element;
+  int out_element, x_element, residual_element, weight_element;
 };
 
 struct RotaryArgs {

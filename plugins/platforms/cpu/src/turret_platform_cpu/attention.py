@@ -1,6 +1,6 @@
 """The attention backend `cpu`: paged attention in the native library.
 
-Owns: the page layout as the contract sees it, and the call. Knows no model; loads no torch (tensors arrive as they are).
+Owns: the page layout as the contract sees it, and the call. Knows no model; loads no torch (tensors come as they are).
 
 Pages hold keys and values in the layout that the kernels' dot products take (native/attention.inl). A row's result is
 bitwise the same whatever the batch, the chunking and the number of threads.

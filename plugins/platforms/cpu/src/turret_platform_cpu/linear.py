@@ -76,7 +76,8 @@ class NativeLinear:
         number, values, size = BLOCK_TYPES[weight.spec.weight_type]
         expected = (shape[0], shape[1] // values * size)
         if rows.dtype != torch.uint8 or tuple(rows.shape) != expected:
-            raise ValueError(f"{weight.spec.weight_type} rows are {rows.dtype} {tuple(rows.shape)}, expected {expected}")
+            name, found = weight.spec.weight_type, tuple(rows.shape)
+            raise ValueError(f"{name} rows are {rows.dtype} {found}, expected {expected}")
         rows = rows.contiguous()
         return self._native.pack_blocks(number, rows.data_ptr(), rows.stride(0), shape)
 

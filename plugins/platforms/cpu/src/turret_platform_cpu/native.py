@@ -27,7 +27,7 @@ OPS = {
     "tc_linear": "PPqPqqPiiiP",
     "tc_rows": "PPPqqi",
     "tc_embedding": "PPPqqqfi",
-    "tc_norm": "PPPPqqqqqqqqffii",
+    "tc_norm": "PPPPqqqqqqqqffiiii",
     "tc_rotary": "PPqqqqPPqqqqii",
     "tc_gated": "PPqqqqii",
     "tc_softcap": "Pqfi",

@@ -64,8 +64,8 @@ class CPUOps:
         )
 
     def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, offset: float) -> None:
-        element, weight_element = ELEMENTS.get(x.dtype), ELEMENTS.get(weight.dtype)
-        if element is None or weight_element is None or out.dtype != x.dtype or x.dim() not in (2, 3):
+        kinds = ELEMENTS.get(out.dtype), ELEMENTS.get(x.dtype), 0, ELEMENTS.get(weight.dtype)
+        if None in kinds or x.dim() not in (2, 3):
             REFERENCE_OPS["rms_norm"](out, x, weight, eps, offset)
             return
         if x.dim() == 2:
@@ -76,21 +76,22 @@ class CPUOps:
             rows, out_inner, x_inner = tokens * inner, out.stride(1), x.stride(1)
         self._norm(
             out.data_ptr(), x.data_ptr(), 0, weight.data_ptr(), out.stride(0), x.stride(0), 0,
-            inner, out_inner, x_inner, rows, width, eps, offset, element, weight_element,
+            inner, out_inner, x_inner, rows, width, eps, offset, *kinds,
         )  # fmt: skip
 
     def fused_add_rms_norm(
         self, out: Tensor, x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float
     ) -> None:
-        element, weight_element = ELEMENTS.get(x.dtype), ELEMENTS.get(weight.dtype)
-        if element is None or weight_element is None or not out.dtype == x.dtype == residual.dtype:
+        """The residual may be float32 where x and out are bfloat16."""
+        kinds = tuple(ELEMENTS.get(tensor.dtype) for tensor in (out, x, residual, weight))
+        if None in kinds:
             REFERENCE_OPS["fused_add_rms_norm"](out, x, residual, weight, eps, offset)
             return
         rows, width = x.shape
         self._norm(
             out.data_ptr(), x.data_ptr(), residual.data_ptr(), weight.data_ptr(),
             out.stride(0), x.stride(0), residual.stride(0),
-            1, 0, 0, rows, width, eps, offset, element, weight_element,
+            1, 0, 0, rows, width, eps, offset, *kinds,
         )  # fmt: skip
 
     def rotary(self, q: Tensor, k: Tensor, cos_sin: Tensor, positions: Tensor, interleaved: bool) -> None:
