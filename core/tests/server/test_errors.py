@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+JSON = {"content-type": "application/json"}
 TEXT = {"prompt": "Hello", "max_tokens": 2}
 
 
@@ -138,3 +141,42 @@ def test_a_dead_engine_answers_everybody(serve, fault):
         assert status == 503 and error["type"] == "InternalServerError"
         assert httpx.get(f"{running.url}/health").status_code == 503
         assert httpx.get(f"{running.url}/metrics").status_code == 200
+
+
+NASTY = [
+    None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**30, 0.5, -0.0, 1e308, "", "x", "\x00",
+    "\ud800", "a" * 5000, [], [None], [0], [-1], [2**70], [[]], [""], ["x", 1], {}, {"type": None}, {"0": 1e9},
+    {"-1": 1}, {"a": {"b": []}}, {"type": "text", "x": [1]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_no_value_of_any_field_breaks_the_server(serve, path):
+    """Every field with every odd value is served or refused with a 4xx, and the next request works."""
+    base = CHAT if "chat" in path else TEXT
+    with serve(scheduling_policy="priority") as running, httpx.Client(base_url=running.url) as client:
+        fields = client.get("/openapi.json").json()["components"]["schemas"][
+            "ChatRequest" if "chat" in path else "CompletionRequest"
+        ]["properties"]
+        assert len(fields) > 40
+        bad = []
+        for field in fields:
+            for value in NASTY:
+                body = {**base, "stop": ["!"], field: value}
+                if field in ("max_tokens", "max_completion_tokens") and value in (1, True):
+                    continue
+                # As ASCII, so that half a surrogate pair gets through the client.
+                response = client.post(f"/v1/{path}", content=json.dumps(body), headers=JSON, timeout=20)
+                status, failed = response.status_code, '"error"' in response.text
+                if status not in (200, 400, 404) or (status == 200 and failed):
+                    bad.append((field, value, status, response.text[:200]))
+        assert bad == []
+        assert client.post(f"/v1/{path}", json=base).status_code == 200
+        assert client.get("/health").status_code == 200
+
+
+def test_an_error_of_our_own_is_private(serve):
+    with serve(parts={"model_root": object()}) as running:
+        response = httpx.get(f"{running.url}/v1/models")
+        assert response.status_code == 500 and response.json()["error"]["type"] == "InternalServerError"
+        assert "object" not in response.text and httpx.get(f"{running.url}/health").status_code == 200

@@ -190,3 +190,13 @@ def test_a_taken_port_is_told_at_once(tiny):
     port = int(tiny.url.rsplit(":", 1)[1])
     with pytest.raises(ConfigError, match=rf"cannot listen on 127.0.0.1 port {port}: .*--port"):
         bind(ServerConfig(host="127.0.0.1", port=port))
+
+
+def test_behind_a_proxy_with_a_prefix(serve):
+    with serve(root_path="/models/one", api_key=["k"]) as running:
+        key = {"authorization": "Bearer k"}
+        assert httpx.get(f"{running.url}/health").status_code == 200
+        assert httpx.get(f"{running.url}/v1/models").status_code == 401
+        assert httpx.get(f"{running.url}/v1/models", headers=key).status_code == 200
+        document = httpx.get(f"{running.url}/openapi.json", headers=key).json()
+        assert document["servers"] == [{"url": "/models/one"}]

@@ -47,7 +47,6 @@ def create_app(parts: ServerParts, config: Config) -> FastAPI:
         title="turret",
         version=version("turret"),
         description="OpenAI-compatible serving of large language models",
-        root_path=config.server.root_path or "",
         openapi_url="/openapi.json" if docs else None,
         docs_url="/docs" if docs else None,
         redoc_url="/redoc" if docs else None,

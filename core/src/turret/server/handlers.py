@@ -6,7 +6,6 @@ what raised it.
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -21,8 +20,6 @@ from turret.server.faults import Fault, fault_of
 
 __all__ = ["add_handlers"]
 
-log = logging.getLogger(__name__)
-
 CLIENT_CLOSED_REQUEST = 499
 """Status for the access log when nobody is left to answer (nginx's number)."""
 
@@ -36,10 +33,8 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_error)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    """Errors raised on purpose tell their story; others are logged and stay private."""
-    if not isinstance(error, TurretError):
-        log.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
+async def _on_error(_: Request, error: Exception) -> Response:
+    """Errors raised on purpose tell their story; others stay private, and uvicorn logs them."""
     return _answer(fault_of(error))
 
 

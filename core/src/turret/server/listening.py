@@ -52,7 +52,8 @@ def bind(config: ServerConfig) -> Listener:
         return _bind_path(Path(config.uds))
     host = config.host or "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because event loops switch Nagle's delays off only where they see that it is TCP.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, config.port))
