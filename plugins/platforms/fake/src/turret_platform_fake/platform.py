@@ -66,10 +66,15 @@ class FakePlatform:
         return MemoryInfo(self._options.memory_bytes, max(0, self._options.memory_bytes - used), used)
 
     def start_worker(self, env: WorkerEnv) -> None:
-        """Remember the memory of the process; refuse devices that do not exist."""
+        """Remember the memory of the process, compute on one thread unless told otherwise; refuse devices that do not
+        exist."""
         self._reached("start_worker")
         if env.device_index >= self._options.devices:
             raise RuntimeError(f"fake device {env.device_index} does not exist; there are {self._options.devices}")
+        # Imported here: probing must not load torch.
+        import torch
+
+        torch.set_num_threads(env.threads or 1)
         self._rss_at_start = _rss_bytes()
 
     def ops(self) -> OpProvider | None:
