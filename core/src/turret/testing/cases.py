@@ -63,9 +63,18 @@ class Case:
 
 @dataclass(frozen=True)
 class Subject:
-    """One plugin under test, and the ways to get at it."""
+    """One plugin under test, and the ways to get at it.
+
+    `siblings` are all sound plugins of the distribution, this one included: what needs a process of its own is checked
+    once for all of them, on the first.
+    """
 
     candidate: Candidate
+    siblings: tuple[Candidate, ...]
+
+    @property
+    def leads(self) -> bool:
+        return bool(self.siblings) and self.siblings[0].id == self.candidate.id
 
     @property
     def capabilities(self) -> Mapping[str, Any]:
@@ -109,7 +118,8 @@ def cases(distribution: str) -> list[Case]:
     found = PluginHost.discover(scan=scan_distributions([distribution])).registry.candidates
     if not found:
         return [Case(distribution, "static", "installed", partial(_not_installed, distribution))]
-    return [case for candidate in found for case in _cases_of(Subject(candidate))]
+    sound = tuple(candidate for candidate in found if candidate.fault is None)
+    return [case for candidate in found for case in _cases_of(Subject(candidate, sound))]
 
 
 def _cases_of(subject: Subject) -> Iterator[Case]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from turret.compose.hosts import CONTRACTS
+from turret.plugins import Candidate
 from turret.plugins.loading import public_members
 from turret.testing.cases import Case, NotApplicable, Subject
 
@@ -22,10 +23,13 @@ TORCH_FREE = frozenset(
 """Kinds that are asked before torch is loaded, or in processes that never load it."""
 
 LOOK = """
-import sys, threading
-import importlib
-importlib.import_module({module!r})
-print("torch" in sys.modules, threading.active_count())
+import importlib, sys, threading
+for module in {light!r}:
+    importlib.import_module(module)
+loaded = "torch" in sys.modules
+for module in {rest!r}:
+    importlib.import_module(module)
+print(loaded, threading.active_count())
 """
 
 
@@ -34,7 +38,8 @@ def build(subject: Subject) -> Iterator[Case]:
     if subject.candidate.fault is not None:
         return
     yield subject.case("static", "options_schema", _options_schema, subject)
-    yield subject.case("static", "import", _import, subject)
+    if subject.leads:
+        yield subject.case("static", "import", _import, subject)
     yield subject.case("static", "requirements", _requirements, subject)
     contract = CONTRACTS.get(subject.candidate.kind)
     if contract is None:
@@ -61,20 +66,24 @@ def _options_schema(subject: Subject) -> None:
 
 
 def _import(subject: Subject) -> None:
-    """Importing the code prints nothing, starts no thread, and loads no torch where that is promised."""
-    module = subject.candidate.value.partition(":")[0].strip()
-    command = [sys.executable, "-c", LOOK.format(module=module)]
+    """Importing the distribution prints nothing, starts no thread, and loads no torch where that is promised."""
+    light = sorted({_module(one) for one in subject.siblings if one.kind in TORCH_FREE})
+    rest = sorted({_module(one) for one in subject.siblings} - set(light))
+    command = [sys.executable, "-c", LOOK.format(light=light, rest=rest)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 1, f"importing {module} prints: {lines[:-1]}"
+    assert len(lines) == 1, f"importing {', '.join(light + rest)} prints: {lines[:-1]}"
     torch_loaded, threads = lines[0].split()
-    assert threads == "1", f"importing {module} leaves {threads} threads running"
-    if subject.candidate.kind in TORCH_FREE:
-        assert torch_loaded == "False", (
-            f"importing {module} loads torch, but a {subject.candidate.kind} plugin is imported before torch is; "
-            "import torch under TYPE_CHECKING or inside the methods that compute"
-        )
+    assert threads == "1", f"importing {', '.join(light + rest)} leaves {threads} threads running"
+    assert torch_loaded == "False", (
+        f"importing {', '.join(light)} loads torch, but plugins of these kinds are imported before torch is; "
+        "import torch under TYPE_CHECKING or inside the methods that compute"
+    )
+
+
+def _module(candidate: Candidate) -> str:
+    return candidate.value.partition(":")[0].strip()
 
 
 def _requirements(subject: Subject) -> None:
