@@ -7,7 +7,7 @@ torch only in a worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider, WorkerEnv
 from turret_platform_cpu.cores import compute_cpus, processor
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
 
-DEFAULTS = {
+DEFAULTS: Mapping[str, tuple[object, str]] = {
     "block_size": (16, "a page is one sub-block of the attention kernels"),
     "max_num_seqs": (64, "beyond it a step's time grows with its rows"),
     "max_num_batched_tokens": (512, "as many tokens already fill the cores; more only delays running requests"),
