@@ -317,6 +317,78 @@ static void dot_tile(const bf16* x, int64_t x_stride, const float* sums, int64_t
   }
 }
 
+// Scales (and offsets) of group g of a unit, for 16 columns.
+TC_INLINE void group_scales(const Packed& w, const uint8_t* unit, int g, int half, __m512 d, __m512 m, __m512& scale, __m512& low) {
+  scale = d;
+  low = m;
+  if (!w.has_sub) return;
+  const __m512i s = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_offset() + g * kPanel) + half));
+  scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(s));
+  if (!w.has_low) return;
+  const __m512i o = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_low_offset() + g * kPanel) + half));
+  low = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(m, _mm512_cvtepi32_ps(o)));
+}
+
+// A whole panel for few rows: codes go from the stream to the dot product without a stop in the cache. The same chain of
+// operations as decode_unit_dot and dot_tile.
+template <int R, int BITS, int SUB, bool LOW>
+static void fused_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, float* acc) {
+  const __m512i table = table_of(w.table);
+  const int groups = w.unit / SUB;
+  const int64_t units = w.units(), code_offset = w.code_offset();
+  __m512 c[R][2];
+  for (int r = 0; r < R; r++) c[r][0] = c[r][1] = _mm512_setzero_ps();
+  for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
+    __m512 d[2], m[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int h = 0; h < 2; h++) {
+      d[h] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)unit + h));
+      if (LOW) m[h] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + 64) + h));
+    }
+    const uint8_t* from = unit + code_offset;
+    for (int g = 0; g < groups; g++) {
+      __m512 s[R][2];
+      for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+      for (int octet = 0; octet < SUB / 8; octet++, from += 32 * BITS) {
+        __m512i codes[2][4];
+        for (int line = 0; line < BITS / 2; line++) _mm_prefetch((const char*)(from + 64 * line + 2560), _MM_HINT_T0);
+        if (BITS == 4) {
+          for (int h = 0; h < 2; h++) {
+            const __m512i words = _mm512_load_si512(from + 64 * h);
+            codes[h][0] = _mm512_permutexvar_epi16(words, table);
+            codes[h][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
+            codes[h][2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table);
+            codes[h][3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table);
+          }
+        } else {
+          for (int t = 0; t < 4; t++)
+            for (int h = 0; h < 2; h++) codes[h][t] = widen_codes(from + 64 * t + 32 * h);
+        }
+#pragma GCC unroll 4
+        for (int t = 0; t < 4; t++)
+#pragma GCC unroll 6
+          for (int r = 0; r < R; r++) {
+            const __m512i b = pair_of(x + r * x_stride + 2 * t);
+            s[r][0] = dot(s[r][0], codes[0][t], b);
+            s[r][1] = dot(s[r][1], codes[1][t], b);
+          }
+        x += 8;
+      }
+      for (int v = 0; v < 2; v++) {
+        __m512 scale, low;
+        group_scales(w, unit, g, v, d[v], m[v], scale, low);
+        for (int r = 0; r < R; r++) {
+          c[r][v] = _mm512_fmadd_ps(s[r][v], scale, c[r][v]);
+          if (LOW) c[r][v] = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride]), c[r][v]);
+        }
+      }
+      sums++;
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) _mm512_store_ps(acc + r * kPanel + 16 * v, c[r][v]);
+}
+
 // Plain bf16 weights straight from the panel.
 template <int R>
 static void dot_plain_tile(const bf16* x, int64_t x_stride, const bf16* w, int64_t pairs, bool first, float* acc) {
@@ -353,6 +425,14 @@ static const DotTile kDotTiles[2][2][13] = {  // [group of 32][has low][rows]
 };
 static const DotPlainTile kDotPlainTiles[13] = TC_TWELVE(dot_plain_tile, );
 
+using FusedTile = void (*)(const Packed&, const uint8_t*, const bf16*, int64_t, const float*, int64_t, float*);
+constexpr int kFusedRows = 4;
+#define TC_FOUR(b, s, l) { nullptr, fused_tile<1, b, s, l>, fused_tile<2, b, s, l>, fused_tile<3, b, s, l>, fused_tile<4, b, s, l> }
+static const FusedTile kFusedTiles[2][2][2][kFusedRows + 1] = {  // [8 bits][group of 32][has low][rows]
+    {{TC_FOUR(4, 16, false), TC_FOUR(4, 16, true)}, {TC_FOUR(4, 32, false), TC_FOUR(4, 32, true)}},
+    {{TC_FOUR(8, 16, false), TC_FOUR(8, 16, true)}, {TC_FOUR(8, 32, false), TC_FOUR(8, 32, true)}},
+};
+
 struct DotMemory {
   int64_t chunk, stride, sums_stride;
   size_t sums_at, shared, own;
@@ -382,6 +462,10 @@ static void prepare_row(const LinearArgs& a, int64_t row, bf16* to, float* sums)
 
 static void dot_panel(const LinearArgs& a, const DotMemory& memory, const bf16* xs, const float* sums, int64_t panel, int64_t rows, DotChunk& chunk, float* acc) {
   const Packed& w = *a.w;
+  if (w.kind == kCodes && rows <= kFusedRows) {
+    kFusedTiles[w.code_bits == 8][w.sub == 32][w.has_low][rows](w, w.panel(panel), xs, memory.stride, sums, memory.sums_stride, acc);
+    return;
+  }
   const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
   for (int64_t k = 0; k < w.k_padded; k += kChunk) {
     const int64_t count = w.k_padded - k < kChunk ? w.k_padded - k : kChunk;

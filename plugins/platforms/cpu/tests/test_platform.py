@@ -90,7 +90,7 @@ def test_a_quota_below_the_cores_bounds_the_threads(tmp_path: Path) -> None:
 
 
 def test_the_processor_is_named_with_what_it_can_do(tmp_path: Path) -> None:
-    text = "processor: 0\nmodel name\t: Some CPU\nflags\t: fpu avx2 avx512f avx512_bf16\n\nprocessor: 1\nmodel name: x\n"
+    text = "processor: 0\nmodel name\t: Some CPU\nflags\t: fpu avx2 avx512f avx512_bf16\n\nprocessor: 1\nmodel name: y"
     found = processor(system(tmp_path, {"cpuinfo": text}) / "cpuinfo")
     assert found.name == "Some CPU" and found.features == {"avx2", "avx512f", "avx512_bf16"}
     assert processor(tmp_path / "missing").features == frozenset()
