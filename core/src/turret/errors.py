@@ -21,6 +21,8 @@ __all__ = [
     "RequestError",
     "RequestFailedError",
     "TurretError",
+    "error_of_kind",
+    "kind_of_error",
 ]
 
 
@@ -102,3 +104,14 @@ class EngineDeadError(EngineError):
 
 class RequestFailedError(EngineError):
     """One request failed inside the engine; the others go on."""
+
+
+def kind_of_error(error: TurretError) -> str:
+    """The name by which an error crosses to another process: the nearest class that is listed here."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in __all__)
+
+
+def error_of_kind(kind: str, message: str) -> TurretError:
+    """The error again, on the other side; `EngineError` for a kind that is not listed here."""
+    found = globals().get(kind) if kind in __all__ else None
+    return found(message) if isinstance(found, type) and issubclass(found, TurretError) else EngineError(message)

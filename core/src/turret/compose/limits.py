@@ -67,8 +67,8 @@ def check_pool(kv: KVCacheManager, facts: WorkerFacts, max_model_len: int) -> No
     block = facts.page_bytes * facts.slots
     needed, there = kv.blocks_needed(max_model_len) * block, kv.num_usable_blocks * block
     raise ConfigError(
-        f"the KV cache has {there / 2**20:.0f} MiB, which hold {fits} tokens of one request, but one of "
-        f"--max-model-len {max_model_len} needs {needed / 2**20:.0f} MiB; lower --max-model-len to {fits}, or raise "
+        f"the KV cache has {there / 2**20:.4g} MiB, which hold {fits} tokens of one request, but one of "
+        f"--max-model-len {max_model_len} needs {needed / 2**20:.4g} MiB; lower --max-model-len to {fits}, or raise "
         "--gpu-memory-utilization or --kv-cache-memory-bytes",
         "max-model-len",
     )

@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from turret import errors
 from turret.engine.core import EngineCore
 from turret.engine.ports import Progress
-from turret.errors import ConfigError, EngineError, TurretError
+from turret.errors import ConfigError, EngineError, TurretError, error_of_kind, kind_of_error
 from turret.messages import EngineFailure, EngineReady
 
 __all__ = ["Boot", "Factory", "Loading", "StartFailure", "Status", "resolve_factory"]
@@ -49,13 +48,12 @@ class StartFailure(msgspec.Struct, frozen=True, tag="start_failure"):
     def of(cls, error: Exception) -> StartFailure:
         """From the exception that stopped the start."""
         if isinstance(error, TurretError):
-            return cls(type(error).__name__, str(error))
+            return cls(kind_of_error(error), str(error))
         return cls(EngineError.__name__, f"the engine failed to start: {type(error).__name__}: {error}")
 
     def exception(self) -> TurretError:
         """The exception again, in the parent."""
-        kind = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
-        return kind(self.message) if isinstance(kind, type) else EngineError(self.message)
+        return error_of_kind(self.kind, self.message)
 
 
 Status = Loading | StartFailure | EngineReady | EngineFailure

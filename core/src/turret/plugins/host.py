@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from turret.errors import PluginError, TurretError
+from turret.errors import ConfigError, PluginError, TurretError
 from turret.plugins.calls import guard, guarded_call
 from turret.plugins.candidate import Candidate, State
 from turret.plugins.deadline import run_with_deadline
@@ -248,6 +248,8 @@ class PluginHost:
             known = self._states.get(candidate.id)
             try:
                 plugin = self.load(candidate)
+            except ConfigError:
+                raise  # its options are the user's, and so is the mistake
             except TurretError as exc:
                 return self._broke(candidate, exc, "load")
             self._states[candidate.id] = known or State.DISCOVERED

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from turret.contracts import Worker
-from turret.errors import ConfigError, EngineDeadError
+from turret.errors import ConfigError, EngineDeadError, TurretError
 from turret.worker.wire import (
     Allocate,
     Boot,
@@ -54,7 +54,8 @@ def main(fd: int) -> None:
         worker = _entry(boot.entry)(boot.argument)
         facts = worker.start(lambda stage, fraction: channel.send(Loading(stage, fraction)))
     except Exception as error:
-        logger.error("the worker failed to start", exc_info=error)
+        if not isinstance(error, TurretError):
+            logger.critical("the worker failed to start", exc_info=error)
         channel.send(Failed.of(error))
         sys.exit(1)
     channel.send(Started(facts))

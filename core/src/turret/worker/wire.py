@@ -14,8 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from turret import errors
-from turret.errors import EngineError, TurretError
+from turret.errors import EngineError, TurretError, error_of_kind, kind_of_error
 from turret.messages import KVCacheConfig, StepPlan, StepResult, WorkerFacts
 
 __all__ = [
@@ -94,13 +93,12 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     @classmethod
     def of(cls, error: BaseException) -> Failed:
         if isinstance(error, TurretError):
-            return cls(type(error).__name__, str(error))
+            return cls(kind_of_error(error), str(error))
         return cls(EngineError.__name__, f"the worker failed: {type(error).__name__}: {error}")
 
     def exception(self) -> TurretError:
         """The exception again, on the other side."""
-        kind = getattr(errors, self.kind, None) if self.kind in errors.__all__ else None
-        return kind(self.message) if isinstance(kind, type) else EngineError(self.message)
+        return error_of_kind(self.kind, self.message)
 
 
 class Dying(msgspec.Struct, frozen=True, tag="dying"):

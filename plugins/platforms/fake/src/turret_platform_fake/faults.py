@@ -1,12 +1,13 @@
-"""Ops that fail on demand, so that faults of a forward can be tried without hardware.
+"""Ops that fail or dawdle on demand, so that faults of a forward can be tried without hardware.
 
-Owns: the count of forwards and the moment of failure. Everything else runs on the reference ops.
+Owns: the count of forwards, their least time and the moment of failure. Everything else runs on the reference ops.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
@@ -39,6 +40,7 @@ class FaultyOps:
 
     def _embed(self, out: Tensor, ids: Tensor, weight: Tensor, scale: float) -> None:
         self._forwards += 1
+        time.sleep(self._options.step_seconds)
         if self._options.die_at_step == self._forwards:
             os.kill(os.getpid(), signal.SIGKILL)
         limit = self._options.out_of_memory_tokens

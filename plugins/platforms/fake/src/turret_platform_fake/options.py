@@ -21,9 +21,15 @@ class FakeOptions:
     devices: int = 1
     memory_bytes: int = 4 * GIB
     probe_seconds: float = 0.0
+    step_seconds: float = 0.0
     fail: tuple[str, ...] = ()
     out_of_memory_tokens: int | None = None
     die_at_step: int | None = None
+
+    @property
+    def disturbs_forwards(self) -> bool:
+        """Whether any option shows in a forward."""
+        return self.step_seconds > 0 or self.out_of_memory_tokens is not None or self.die_at_step is not None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> FakeOptions:

@@ -5,6 +5,7 @@ Owns: `FakePlatform`. Knows no hardware; tensors live on torch's CPU device.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from turret_platform_fake.faults import FaultyOps
 
 __all__ = ["FakePlatform"]
+
+logger = logging.getLogger(__name__)
 
 
 class FakePlatform:
@@ -75,14 +78,13 @@ class FakePlatform:
         import torch
 
         torch.set_num_threads(env.threads or 1)
+        logger.info("computing on fake device %d", env.device_index)
         self._rss_at_start = _rss_bytes()
 
     def ops(self) -> OpProvider | None:
-        """Ops that fail on demand; None when no fault of a forward was asked for."""
+        """Ops that fail or dawdle on demand; None when nothing of the sort was asked for."""
         self._reached("ops")
-        if self._options.out_of_memory_tokens is None and self._options.die_at_step is None:
-            return None
-        return self._faulty_ops()
+        return self._faulty_ops() if self._options.disturbs_forwards else None
 
     def _faulty_ops(self) -> FaultyOps:
         # Imported here: probing must not load torch.
