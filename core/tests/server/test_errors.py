@@ -63,6 +63,7 @@ def post(tiny, path, body):
         ("completions", {"max_tokens": 508}, 400, "BadRequestError", "max_tokens", "507"),
         ("completions", {"logprobs": 21}, 400, "BadRequestError", "logprobs", "(20)"),
         ("completions", {"min_tokens": 3}, 400, "BadRequestError", "min_tokens", "at most max_tokens (2)"),
+        ("completions", {"n": 9000, "prompt": ["a", "b"]}, 400, "BadRequestError", "n", "18000 choices"),
         ("completions", {"suffix": "x"}, 400, "BadRequestError", "suffix", "not available"),
         ("completions", {"use_beam_search": True}, 400, "BadRequestError", "use_beam_search", "not available"),
         ("completions", {"truncate_prompt_tokens": -2}, 400, "BadRequestError", "truncate_prompt_tokens", "-2"),
@@ -99,6 +100,16 @@ def test_a_body_that_is_no_body(tiny, content, media, words):
     response = httpx.post(f"{tiny.url}/v1/completions", content=content, headers=headers)
     assert response.status_code == 400 and response.json()["error"]["type"] == "Bad Request"
     assert words in response.json()["error"]["message"]
+
+
+def test_a_body_beyond_all_measure_is_not_read(tiny):
+    def pieces():
+        yield b'{"prompt": "'
+        for _ in range(130):
+            yield b"x" * (1 << 20)
+
+    response = httpx.post(f"{tiny.url}/v1/completions", content=pieces(), headers=JSON)
+    assert response.status_code == 413 and "larger than" in response.json()["error"]["message"]
 
 
 def test_a_parameter_after_the_media_type_is_fine(tiny):

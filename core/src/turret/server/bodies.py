@@ -12,11 +12,13 @@ from typing import Generic, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from turret.server.faults import BodyError
+from turret.server.faults import BodyError, BodyTooLargeError
 
 __all__ = ["BodyReader"]
 
 T = TypeVar("T")
+MAX_BODY_BYTES = 128 << 20
+"""Far more than the prompts of any context length need."""
 WHERE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
@@ -30,7 +32,7 @@ class BodyReader(Generic[T]):
         """The decoded body; raises `BodyError` for a wrong media type, broken JSON or a wrong shape."""
         _check_media_type(request.headers.get("content-type"))
         try:
-            return self.decode(await request.body())
+            return self.decode(await _read_all(request))
         except ClientDisconnect as gone:
             raise BodyError("the client went away before the body was complete") from gone
 
@@ -42,6 +44,18 @@ class BodyReader(Generic[T]):
             raise _shape_error(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BodyError(f"the body is not valid JSON: {error}") from error
+
+
+async def _read_all(request: Request) -> bytes:
+    """The whole body; gives up on one that is too large before it fills the memory."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise BodyTooLargeError(f"the body is larger than {MAX_BODY_BYTES} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _check_media_type(header: str | None) -> None:

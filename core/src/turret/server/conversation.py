@@ -9,7 +9,7 @@ import asyncio
 from typing import Any
 
 from turret.errors import RequestError
-from turret.server.prompts import INLINE_CHARS
+from turret.server.prompts import INLINE_SIZE
 from turret.server.state import ServerState
 from turret.server.wire import ChatRequest, TokenizeRequest
 from turret.text import ChatOptions, ContentFormat
@@ -37,7 +37,7 @@ async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> lis
             truncate_prompt_tokens=getattr(body, "truncate_prompt_tokens", None),
         ).token_ids
 
-    long = sum(len(str(m.get("content"))) for m in messages) > INLINE_CHARS
+    long = sum(len(str(m.get("content"))) for m in messages) > INLINE_SIZE
     return await asyncio.to_thread(encode) if long else encode()
 
 

@@ -23,7 +23,7 @@ from turret.errors import (
 )
 from turret.server.wire import ErrorBody, ErrorInfo
 
-__all__ = ["BodyError", "Fault", "error_event", "fault_of"]
+__all__ = ["BodyError", "BodyTooLargeError", "Fault", "error_event", "fault_of"]
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 SOURCE_PATH = re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+\.py)")
@@ -31,6 +31,12 @@ SOURCE_PATH = re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+\.py)")
 
 class BodyError(RequestError):
     """A body that does not parse or does not have the documented shape."""
+
+
+class BodyTooLargeError(BodyError):
+    """A body that nobody should have to hold in memory."""
+
+    status = 413
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ def fault_of(error: BaseException) -> Fault:
 
 def _type_of(error: TurretError) -> str:
     names: list[tuple[type[TurretError], str]] = [
+        (BodyTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase),
         (BodyError, HTTPStatus.BAD_REQUEST.phrase),
         (ModelNotFoundError, "NotFoundError"),
         (CapacityError, "ServiceUnavailableError"),

@@ -13,10 +13,10 @@ from turret.errors import RequestError
 from turret.server.wire import CompletionRequest
 from turret.text import TextProcessor
 
-__all__ = ["INLINE_CHARS", "Prompt", "read_prompts"]
+__all__ = ["INLINE_SIZE", "Prompt", "read_prompts"]
 
-INLINE_CHARS = 4096
-"""Texts longer than this are encoded in a thread, so that one long prompt does not hold up everybody's tokens."""
+INLINE_SIZE = 4096
+"""Calls with more characters than this are encoded in a thread, so that they do not hold up everybody's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ async def read_prompts(text: TextProcessor, body: CompletionRequest) -> list[Pro
         items = prompt
     else:
         raise RequestError("prompt mixes strings, token ids and lists; use one form", "prompt")
-    return [await _read(text, item, body) for item in items]
+
+    def encode() -> list[Prompt]:
+        return [_read(text, item, body) for item in items]
+
+    return encode() if sum(map(len, items)) <= INLINE_SIZE else await asyncio.to_thread(encode)
 
 
-async def _read(text: TextProcessor, item: str | list[int], body: CompletionRequest) -> Prompt:
-    args = (item, body.add_special_tokens is not False, body.truncate_prompt_tokens)
-    if len(item) <= INLINE_CHARS:
-        ids = text.encode_prompt(*args)
-    else:
-        ids = await asyncio.to_thread(text.encode_prompt, *args)
-    whole = isinstance(item, str) and (body.truncate_prompt_tokens is None)
-    return Prompt(ids, item if whole else None)  # type: ignore[arg-type]
+def _read(text: TextProcessor, item: str | list[int], body: CompletionRequest) -> Prompt:
+    ids = text.encode_prompt(item, body.add_special_tokens is not False, body.truncate_prompt_tokens)
+    whole = body.truncate_prompt_tokens is None
+    return Prompt(ids, item if isinstance(item, str) and whole else None)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from turret.config import Config
 from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
-from turret.sampling import SamplingParams
+from turret.sampling import MAX_N, SamplingParams
 from turret.server.expansion import Generation
 from turret.server.generation import Generator
 from turret.server.lengths import Limits
@@ -25,6 +25,10 @@ from turret.server.wire import SamplingFields
 from turret.text import TextProcessor
 
 __all__ = ["CallContext", "ServerState", "build_state"]
+
+
+MAX_CHOICES = MAX_N
+"""Choices of one call, over all its prompts: a bound on what a single body can set off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,12 @@ class ServerState:
         self, call: CallContext, prompts: list[list[int]], params: SamplingParams, fields: SamplingFields
     ) -> Generation:
         """A checked generation: parameters against the model, each prompt against the context."""
+        if len(prompts) * params.n > MAX_CHOICES:
+            raise RequestError(
+                f"{len(prompts)} prompts with n={params.n} are {len(prompts) * params.n} choices, more than the "
+                f"{MAX_CHOICES} of one call; send several calls",
+                "n",
+            )
         params.check_against_model(self.parts.vocab_size, self.config.model.max_logprobs)
         field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
         limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in prompts)
