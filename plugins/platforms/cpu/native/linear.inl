@@ -15,7 +15,9 @@ constexpr int kWideRows = 6;
 #else
 constexpr int kWideRows = 4;
 #endif
-constexpr int kDotRows = 12;
+constexpr int kPlainRows = 12;  // rows of a tile: as many sums as registers hold
+constexpr int kCodeRows = 6;    // half as many: each row needs a group's sum beside its own
+constexpr int64_t kAhead = 2560;  // bytes by which weights are prefetched
 constexpr int64_t kActivationBytes = 384 << 10;  // activations of a chunk of rows stay in the second-level cache
 
 TC_INLINE int64_t chunk_rows(int64_t row_bytes) {
@@ -228,13 +230,6 @@ TC_INLINE __m512i pair_of(const bf16* x) {
   return _mm512_set1_epi32(both);
 }
 
-// A chunk of a panel, decoded: codes as bf16 pairs, scales and offsets of each group.
-struct DotChunk {
-  alignas(64) bf16 codes[kChunk * kPanel];
-  alignas(64) float scale[kChunk / 16][kPanel];
-  alignas(64) float low[kChunk / 16][kPanel];
-};
-
 TC_INLINE __m512i table_of(int table) {
   alignas(64) bf16 entries[32];
   for (int i = 0; i < 32; i++) entries[i] = to_bf16(kCodeTables[table][i % 16]);
@@ -248,94 +243,26 @@ TC_INLINE __m512i widen_codes(const uint8_t* p) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-static void decode_unit_dot(const Packed& w, const uint8_t* unit, bf16* codes, float (*scale)[kPanel], float (*low)[kPanel]) {
-  for (int h = 0; h < 2; h++) {
-    const __m512 d = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + w.d_offset()) + h));
-    const __m512 m = w.has_low ? _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + w.low_offset()) + h)) : _mm512_setzero_ps();
-    if (!w.has_sub) {
-      _mm512_store_ps(scale[0] + 16 * h, d);
-      if (w.has_low) _mm512_store_ps(low[0] + 16 * h, m);
-      continue;
-    }
-    for (int g = 0; g < w.unit / w.sub; g++) {
-      const __m512i s = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_offset() + g * kPanel) + h));
-      _mm512_store_ps(scale[g] + 16 * h, _mm512_mul_ps(d, _mm512_cvtepi32_ps(s)));
-      if (!w.has_low) continue;
-      const __m512i o = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_low_offset() + g * kPanel) + h));
-      _mm512_store_ps(low[g] + 16 * h, _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(m, _mm512_cvtepi32_ps(o))));
-    }
-  }
-  const uint8_t* from = unit + w.code_offset();
-  if (w.code_bits == 8) {
-    for (int i = 0; i < w.unit; i++) {
-      _mm_prefetch((const char*)(from + 32 * i + 2048), _MM_HINT_T0);
-      _mm512_store_si512(codes + 32 * i, widen_codes(from + 32 * i));
-    }
-    return;
-  }
-  const __m512i table = table_of(w.table);
-  for (int g = 0; g < w.unit / 8; g++)
-    for (int h = 0; h < 2; h++) {
-      const __m512i words = _mm512_load_si512(from + (g * 2 + h) * 64);
-      _mm_prefetch((const char*)(from + (g * 2 + h) * 64 + 2048), _MM_HINT_T0);
-      bf16* to = codes + g * 8 * kPanel + h * 32;
-      _mm512_store_si512(to, _mm512_permutexvar_epi16(words, table));  // the lookup uses the low five bits: tables repeat
-      _mm512_store_si512(to + 64, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
-      _mm512_store_si512(to + 128, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
-      _mm512_store_si512(to + 192, _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
-    }
-}
-
-// `groups` groups of 2 * PAIRS values; acc [R][32] += scale * (codes . x) (+ low * sum of x).
-template <int R, int PAIRS, bool LOW>
-static void dot_tile(const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, const DotChunk& w, int64_t groups, float* acc) {
-  const bf16* codes = w.codes;
-  for (int64_t g = 0; g < groups; g++, codes += PAIRS * 64) {
-    __m512 s[R][2];
-#pragma GCC unroll 12
-    for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-    for (int p = 0; p < PAIRS; p++) {
-      const __m512i w0 = _mm512_load_si512(codes + p * 64), w1 = _mm512_load_si512(codes + p * 64 + 32);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; r++) {
-        const __m512i b = pair_of(x + r * x_stride + (g * PAIRS + p) * 2);
-        s[r][0] = dot(s[r][0], w0, b);
-        s[r][1] = dot(s[r][1], w1, b);
-      }
-    }
-    for (int v = 0; v < 2; v++) {
-      const __m512 scale = _mm512_load_ps(w.scale[g] + 16 * v);
-      const __m512 low = LOW ? _mm512_load_ps(w.low[g] + 16 * v) : _mm512_setzero_ps();
-#pragma GCC unroll 12
-      for (int r = 0; r < R; r++) {
-        __m512 c = _mm512_fmadd_ps(s[r][v], scale, _mm512_load_ps(acc + r * kPanel + 16 * v));
-        if (LOW) c = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride + g]), c);
-        _mm512_store_ps(acc + r * kPanel + 16 * v, c);
-      }
-    }
+// Scales (and offsets) of one group for 16 columns, from its int8 scales and uint8 offsets.
+template <bool LOW>
+TC_INLINE void group_scales(const uint8_t* scales, const uint8_t* offsets, __m512 d, __m512 m, __m512& scale, __m512& low) {
+  scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)scales))));
+  if (LOW) {
+    const __m512 o = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i*)offsets)));
+    low = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(m, o));
   }
 }
 
-// Scales (and offsets) of group g of a unit, for 16 columns.
-TC_INLINE void group_scales(const Packed& w, const uint8_t* unit, int g, int half, __m512 d, __m512 m, __m512& scale, __m512& low) {
-  scale = d;
-  low = m;
-  if (!w.has_sub) return;
-  const __m512i s = _mm512_cvtepi8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_offset() + g * kPanel) + half));
-  scale = _mm512_mul_ps(d, _mm512_cvtepi32_ps(s));
-  if (!w.has_low) return;
-  const __m512i o = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i*)(unit + w.sub_low_offset() + g * kPanel) + half));
-  low = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_mul_ps(m, _mm512_cvtepi32_ps(o)));
-}
-
-// A whole panel for few rows: codes go from the stream to the dot product without a stop in the cache. The same chain of
-// operations as decode_unit_dot and dot_tile.
-template <int R, int BITS, int SUB, bool LOW>
-static void fused_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, float* acc) {
+// A whole panel for up to kCodeRows rows: codes go from the stream to the dot product without a stop in the cache. Decoding
+// them again for the next rows costs less than storing them would.
+template <int R, int BITS, int SUB, bool SCALED, bool LOW>
+static void code_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, float* acc) {
   const __m512i table = table_of(w.table);
   const int groups = w.unit / SUB;
-  const int64_t units = w.units(), code_offset = w.code_offset();
+  const int64_t units = w.units(), code_offset = w.code_offset(), scale_offset = w.sub_offset(), low_offset = w.sub_low_offset();
+  // Prefetches go over the stream evenly, headers included: a burst of them at each header halved the speed.
+  const int64_t step = w.unit_bytes / (w.unit / 8);
+  const uint8_t* ahead = unit + kAhead;
   __m512 c[R][2];
   for (int r = 0; r < R; r++) c[r][0] = c[r][1] = _mm512_setzero_ps();
   for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
@@ -349,11 +276,12 @@ static void fused_tile(const Packed& w, const uint8_t* unit, const bf16* x, int6
       __m512 s[R][2];
       for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
 #pragma GCC unroll 4
-      for (int octet = 0; octet < SUB / 8; octet++, from += 32 * BITS) {
+      for (int octet = 0; octet < SUB / 8; octet++, from += 32 * BITS, x += 8) {
         __m512i codes[2][4];
-        for (int line = 0; line < BITS / 2; line++) _mm_prefetch((const char*)(from + 64 * line + 2560), _MM_HINT_T0);
+        for (int line = 0; line <= BITS / 2; line++) _mm_prefetch((const char*)(ahead + 64 * line), _MM_HINT_T0);
+        ahead += step;
         if (BITS == 4) {
-          for (int h = 0; h < 2; h++) {
+          for (int h = 0; h < 2; h++) {  // the lookup uses the low five bits of a word: tables repeat after 16 entries
             const __m512i words = _mm512_load_si512(from + 64 * h);
             codes[h][0] = _mm512_permutexvar_epi16(words, table);
             codes[h][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
@@ -372,11 +300,10 @@ static void fused_tile(const Packed& w, const uint8_t* unit, const bf16* x, int6
             s[r][0] = dot(s[r][0], codes[0][t], b);
             s[r][1] = dot(s[r][1], codes[1][t], b);
           }
-        x += 8;
       }
       for (int v = 0; v < 2; v++) {
-        __m512 scale, low;
-        group_scales(w, unit, g, v, d[v], m[v], scale, low);
+        __m512 scale = d[v], low = m[v];
+        if (SCALED) group_scales<LOW>(unit + scale_offset + g * kPanel + 16 * v, unit + low_offset + g * kPanel + 16 * v, d[v], m[v], scale, low);
         for (int r = 0; r < R; r++) {
           c[r][v] = _mm512_fmadd_ps(s[r][v], scale, c[r][v]);
           if (LOW) c[r][v] = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride]), c[r][v]);
@@ -389,18 +316,15 @@ static void fused_tile(const Packed& w, const uint8_t* unit, const bf16* x, int6
     for (int v = 0; v < 2; v++) _mm512_store_ps(acc + r * kPanel + 16 * v, c[r][v]);
 }
 
-// Plain bf16 weights straight from the panel.
+// A whole panel of plain bf16 weights for up to kPlainRows rows.
 template <int R>
-static void dot_plain_tile(const bf16* x, int64_t x_stride, const bf16* w, int64_t pairs, bool first, float* acc) {
+static void plain_tile(const bf16* x, int64_t x_stride, const bf16* w, int64_t pairs, float* acc) {
   __m512 s[R][2];
-  for (int r = 0; r < R; r++)
-    for (int v = 0; v < 2; v++) s[r][v] = _mm512_load_ps(acc + r * kPanel + 16 * v);
+  for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
   for (int64_t p = 0; p < pairs; p++, w += 64) {
     const __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 32);
-    if (first) {  // only the first tile of rows meets the panel cold
-      _mm_prefetch((const char*)w + 2048, _MM_HINT_T0);
-      _mm_prefetch((const char*)w + 2112, _MM_HINT_T0);
-    }
+    _mm_prefetch((const char*)w + kAhead, _MM_HINT_T0);
+    _mm_prefetch((const char*)w + kAhead + 64, _MM_HINT_T0);
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
       const __m512i b = pair_of(x + r * x_stride + 2 * p);
@@ -412,26 +336,23 @@ static void dot_plain_tile(const bf16* x, int64_t x_stride, const bf16* w, int64
     for (int v = 0; v < 2; v++) _mm512_store_ps(acc + r * kPanel + 16 * v, s[r][v]);
 }
 
-using DotTile = void (*)(const bf16*, int64_t, const float*, int64_t, const DotChunk&, int64_t, float*);
-using DotPlainTile = void (*)(const bf16*, int64_t, const bf16*, int64_t, bool, float*);
-#define TC_TWELVE(name, ...) \
-  { nullptr, name<1 __VA_ARGS__>, name<2 __VA_ARGS__>, name<3 __VA_ARGS__>, name<4 __VA_ARGS__>, name<5 __VA_ARGS__>, \
-    name<6 __VA_ARGS__>, name<7 __VA_ARGS__>, name<8 __VA_ARGS__>, name<9 __VA_ARGS__>, name<10 __VA_ARGS__>, \
-    name<11 __VA_ARGS__>, name<12 __VA_ARGS__> }
-#define TC_COMMA ,
-static const DotTile kDotTiles[2][2][13] = {  // [group of 32][has low][rows]
-    {TC_TWELVE(dot_tile, TC_COMMA 8 TC_COMMA false), TC_TWELVE(dot_tile, TC_COMMA 8 TC_COMMA true)},
-    {TC_TWELVE(dot_tile, TC_COMMA 16 TC_COMMA false), TC_TWELVE(dot_tile, TC_COMMA 16 TC_COMMA true)},
+using CodeTile = void (*)(const Packed&, const uint8_t*, const bf16*, int64_t, const float*, int64_t, float*);
+using PlainTile = void (*)(const bf16*, int64_t, const bf16*, int64_t, float*);
+#define TC_SIX(name, ...) \
+  { nullptr, name<1, __VA_ARGS__>, name<2, __VA_ARGS__>, name<3, __VA_ARGS__>, name<4, __VA_ARGS__>, name<5, __VA_ARGS__>, name<6, __VA_ARGS__> }
+#define TC_LOW(bits, sub, scaled) { TC_SIX(code_tile, bits, sub, scaled, false), TC_SIX(code_tile, bits, sub, scaled, true) }
+static const CodeTile kCodeTiles[2][3][2][kCodeRows + 1] = {  // [8 bits][scaled 16, scaled 32, 32][has low][rows]
+    {TC_LOW(4, 16, true), TC_LOW(4, 32, true), TC_LOW(4, 32, false)},
+    {TC_LOW(8, 16, true), TC_LOW(8, 32, true), TC_LOW(8, 32, false)},
 };
-static const DotPlainTile kDotPlainTiles[13] = TC_TWELVE(dot_plain_tile, );
+static const PlainTile kPlainTiles[kPlainRows + 1] = {
+    nullptr, plain_tile<1>, plain_tile<2>, plain_tile<3>, plain_tile<4>, plain_tile<5>, plain_tile<6>,
+    plain_tile<7>, plain_tile<8>, plain_tile<9>, plain_tile<10>, plain_tile<11>, plain_tile<12>,
+};
 
-using FusedTile = void (*)(const Packed&, const uint8_t*, const bf16*, int64_t, const float*, int64_t, float*);
-constexpr int kFusedRows = 4;
-#define TC_FOUR(b, s, l) { nullptr, fused_tile<1, b, s, l>, fused_tile<2, b, s, l>, fused_tile<3, b, s, l>, fused_tile<4, b, s, l> }
-static const FusedTile kFusedTiles[2][2][2][kFusedRows + 1] = {  // [8 bits][group of 32][has low][rows]
-    {{TC_FOUR(4, 16, false), TC_FOUR(4, 16, true)}, {TC_FOUR(4, 32, false), TC_FOUR(4, 32, true)}},
-    {{TC_FOUR(8, 16, false), TC_FOUR(8, 16, true)}, {TC_FOUR(8, 32, false), TC_FOUR(8, 32, true)}},
-};
+static CodeTile code_tile_of(const Packed& w, int64_t rows) {
+  return kCodeTiles[w.code_bits == 8][w.has_sub ? (w.sub == 32 ? 1 : 0) : 2][w.has_low][rows];
+}
 
 struct DotMemory {
   int64_t chunk, stride, sums_stride;
@@ -444,7 +365,7 @@ struct DotMemory {
     if (chunk > a.rows) chunk = a.rows;
     sums_at = size_t(align64(chunk * stride * 2));
     shared = sums_at + size_t(align64(chunk * sums_stride * 4));
-    own = sizeof(DotChunk) + size_t(align64(chunk * kPanel * 4));
+    own = size_t(align64(chunk * kPanel * 4));
   }
 };
 
@@ -460,30 +381,17 @@ static void prepare_row(const LinearArgs& a, int64_t row, bf16* to, float* sums)
   }
 }
 
-static void dot_panel(const LinearArgs& a, const DotMemory& memory, const bf16* xs, const float* sums, int64_t panel, int64_t rows, DotChunk& chunk, float* acc) {
+static void dot_panel(const LinearArgs& a, const DotMemory& memory, const bf16* xs, const float* sums, int64_t panel, int64_t rows, float* acc) {
   const Packed& w = *a.w;
-  if (w.kind == kCodes && rows <= kFusedRows) {
-    kFusedTiles[w.code_bits == 8][w.sub == 32][w.has_low][rows](w, w.panel(panel), xs, memory.stride, sums, memory.sums_stride, acc);
-    return;
-  }
-  const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
-  for (int64_t k = 0; k < w.k_padded; k += kChunk) {
-    const int64_t count = w.k_padded - k < kChunk ? w.k_padded - k : kChunk;
-    const bf16* plain = reinterpret_cast<const bf16*>(w.panel(panel)) + k * kPanel;
+  const int64_t most = w.kind == kCodes ? kCodeRows : kPlainRows, tiles = (rows + most - 1) / most;
+  for (int64_t t = 0; t < tiles; t++) {  // tiles of nearly equal height
+    const int64_t r0 = rows * t / tiles, height = rows * (t + 1) / tiles - r0;
+    const bf16* x = xs + r0 * memory.stride;
+    float* c = acc + r0 * kPanel;
     if (w.kind == kCodes)
-      for (int64_t u = 0; u < count / w.unit; u++) {
-        const int64_t g = u * w.unit / w.sub;
-        decode_unit_dot(w, w.panel(panel) + (k / w.unit + u) * w.unit_bytes, chunk.codes + u * w.unit * kPanel, chunk.scale + g, chunk.low + g);
-      }
-    for (int64_t t = 0; t < tiles; t++) {  // tiles of nearly equal height
-      const int64_t r0 = rows * t / tiles, height = rows * (t + 1) / tiles - r0;
-      const bf16* x = xs + r0 * memory.stride + k;
-      float* c = acc + r0 * kPanel;
-      if (w.kind == kCodes)
-        kDotTiles[w.sub == 32][w.has_low][height](x, memory.stride, sums + r0 * memory.sums_stride + k / w.sub, memory.sums_stride, chunk, count / w.sub, c);
-      else
-        kDotPlainTiles[height](x, memory.stride, plain, count / 2, t == 0, c);
-    }
+      code_tile_of(w, height)(w, w.panel(panel), x, memory.stride, sums + r0 * memory.sums_stride, memory.sums_stride, c);
+    else
+      kPlainTiles[height](x, memory.stride, reinterpret_cast<const bf16*>(w.panel(panel)), w.k_padded / 2, c);
   }
 }
 
@@ -493,21 +401,19 @@ static void linear_dot(const LinearArgs& a, Team& team) {
   auto* xs = reinterpret_cast<bf16*>(a.scratch);
   auto* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at);
   uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
-  auto& chunk = *reinterpret_cast<DotChunk*>(own);
-  auto* acc = reinterpret_cast<float*>(own + sizeof(DotChunk));
+  auto* acc = reinterpret_cast<float*>(own);
   for (int64_t m = 0; m < a.rows; m += memory.chunk) {
     const int64_t rows = a.rows - m < memory.chunk ? a.rows - m : memory.chunk;
     int64_t begin, end;
     team_share(team, rows, begin, end);
     for (int64_t r = begin; r < end; r++) prepare_row(a, m + r, xs + r * memory.stride, sums + r * memory.sums_stride);
     team_barrier(team);
-    const Grid grid(w.panels, rows, team.count, kDotRows);
+    const Grid grid(w.panels, rows, team.count, kPlainRows);
     team_share(team, grid.items(), begin, end);
     for (int64_t i = begin; i < end; i++) {
       int64_t panel, r0, r1;
       grid.item(i, panel, r0, r1);
-      std::memset(acc, 0, size_t(r1 - r0) * kPanel * 4);
-      dot_panel(a, memory, xs + r0 * memory.stride, sums + r0 * memory.sums_stride, panel, r1 - r0, chunk, acc);
+      dot_panel(a, memory, xs + r0 * memory.stride, sums + r0 * memory.sums_stride, panel, r1 - r0, acc);
       write_columns(a, acc, m + r0, r1 - r0, panel * kPanel);
     }
     team_barrier(team);
