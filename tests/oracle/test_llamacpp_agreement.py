@@ -1,12 +1,13 @@
-"""The demo model beside llama.cpp on the same file: greedy tokens and logits.
+"""The demo model beside llama.cpp on the same weights: greedy tokens and logits.
 
-llama.cpp's answers are golden files (make_llamacpp_golden.py). It quantises activations to 8 bits, we do not, so tokens
-may part where two logits are almost equal; correlation says that nothing else differs.
+llama.cpp's answers are golden files; make_llamacpp_golden.py says what `exact`, `direct` and `control` are. Against the
+exact answers we must agree; against the direct ones we can agree no better than llama.cpp does with itself.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +18,86 @@ from turret import LLM, SamplingParams
 
 GOLDEN = Path(__file__).parent / "golden"
 TOKENS = 16
+PROMPTS = 20
+SHORT = 6
+"""Prompts whose every logit is compared: a Python object for each of 49,152 tokens at each position is slow."""
 
 pytestmark = pytest.mark.model
 
+Rows = list[np.ndarray]
+
+
+class Golden:
+    """llama.cpp's answers."""
+
+    def __init__(self) -> None:
+        head = json.loads((GOLDEN / "smollm2_llamacpp.json").read_text())
+        self.answers: list[dict[str, Any]] = head["answers"]
+        self.stride: int = head["stride"]
+        self._logits = np.load(GOLDEN / "smollm2_llamacpp_logits.npz")
+
+    def tokens(self, kind: str) -> list[list[int]]:
+        return [a["token_ids"][kind][:TOKENS] for a in self.answers]
+
+    def logits(self, kind: str) -> Rows:
+        """Rows of the short prompts, one a position."""
+        return [row.astype(np.float64) for i in range(SHORT) for row in self._logits[f"{kind}_{i}"]]
+
 
 @pytest.fixture(scope="module")
-def golden() -> dict[str, Any]:
-    return json.loads((GOLDEN / "smollm2_llamacpp.json").read_text())
+def golden() -> Golden:
+    return Golden()
 
 
-@pytest.fixture(scope="module")
-def llm() -> LLM:
-    with LLM(model="demo", max_model_len=1024, max_logprobs=-1, logprobs_mode="raw_logits") as engine:
+@pytest.fixture(scope="module", params=["float32", "auto"])
+def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
+    options: dict[str, Any] = {"max_model_len": 512, "kv_cache_memory_bytes": 256 << 20, "use_tqdm_on_load": False}
+    with LLM("demo", dtype=request.param, max_logprobs=-1, logprobs_mode="raw_logits", **options) as engine:
         yield engine
 
 
-def test_tokenizer_agrees(llm: LLM, golden: dict[str, Any]) -> None:
+def _tokens(llm: LLM, golden: Golden) -> list[list[int]]:
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    prompts = [{"prompt_token_ids": a["prompt_token_ids"]} for a in golden.answers]
+    return [list(o.outputs[0].token_ids) for o in llm.generate(prompts, params, use_tqdm=False)]
+
+
+def _logits(llm: LLM, golden: Golden) -> Rows:
+    """Raw logits after each prompt token, over every stride-th entry of the vocabulary; the last position is sampled."""
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1, logprobs=-1)
+    rows = []
+    for answer in golden.answers[:SHORT]:
+        (output,) = llm.generate([{"prompt_token_ids": answer["prompt_token_ids"]}], params, use_tqdm=False)
+        positions = [*output.prompt_logprobs[1:], output.outputs[0].logprobs[0]]
+        rows += [np.array([p[t].logprob for t in range(0, len(p), golden.stride)]) for p in positions]
+    return rows
+
+
+def _correlations(ours: Rows, theirs: Rows) -> np.ndarray:
+    return np.array([np.corrcoef(a, b)[0, 1] for a, b in zip(ours, theirs, strict=True)])
+
+
+def _agreeing(ours: list[list[int]], theirs: list[list[int]]) -> int:
+    assert len(ours) == len(theirs) == PROMPTS
+    return sum(a == b for a, b in zip(ours, theirs, strict=True))
+
+
+def test_tokenizer_agrees(llm: LLM, golden: Golden) -> None:
     tokenizer = llm.get_tokenizer()
-    for answer in golden["answers"]:
+    for answer in golden.answers:
         assert tokenizer.encode(answer["prompt"], add_special_tokens=False) == answer["prompt_token_ids"]
 
 
-def test_greedy_tokens_agree(llm: LLM, golden: dict[str, Any]) -> None:
-    answers = golden["answers"]
-    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-    outputs = llm.generate([{"prompt_token_ids": a["prompt_token_ids"]} for a in answers], params, use_tqdm=False)
-    agree = [list(o.outputs[0].token_ids) == a["token_ids"][:TOKENS] for o, a in zip(outputs, answers, strict=True)]
-    assert len(agree) == 20 and sum(agree) >= 18, [i for i, ok in enumerate(agree) if not ok]
+def test_logits_correlate_at_every_position(llm: LLM, golden: Golden) -> None:
+    ours = _logits(llm, golden)
+    assert _correlations(ours, golden.logits("exact")).min() > 0.999
+    # Beside the noisy answers we stand as close as their own control does.
+    noise = np.median(_correlations(golden.logits("direct"), golden.logits("control")))
+    assert np.median(_correlations(ours, golden.logits("direct"))) >= noise
 
 
-def test_logits_correlate_at_every_position(llm: LLM, golden: dict[str, Any]) -> None:
-    """Raw logits of every prompt position, over every STRIDE-th entry of the vocabulary."""
-    theirs = np.load(GOLDEN / "smollm2_llamacpp_logits.npz")
-    worst = 1.0
-    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1)
-    for number, answer in enumerate(golden["answers"]):
-        (output,) = llm.generate([{"prompt_token_ids": answer["prompt_token_ids"]}], params, use_tqdm=False)
-        ours = _logits(output.prompt_logprobs, golden["stride"])
-        for mine, reference in zip(ours, theirs[str(number)].astype(np.float64), strict=False):
-            worst = min(worst, float(np.corrcoef(mine, reference)[0, 1]))
-    assert worst > 0.999, worst
-
-
-def _logits(prompt_logprobs: list[dict[int, Any] | None], stride: int) -> list[np.ndarray]:
-    """Rows of logits; entry i of the list speaks of the token after position i."""
-    rows = []
-    for position in prompt_logprobs[1:]:
-        assert position is not None
-        size = max(position) + 1
-        rows.append(np.array([position[token].logprob for token in range(0, size, stride)]))
-    return rows
+def test_greedy_tokens_agree(llm: LLM, golden: Golden) -> None:
+    ours = _tokens(llm, golden)
+    of_llamacpp_with_itself = _agreeing(golden.tokens("direct"), golden.tokens("control"))
+    assert _agreeing(ours, golden.tokens("direct")) >= of_llamacpp_with_itself
+    assert _agreeing(ours, golden.tokens("exact")) >= (18 if llm.config.model.dtype == "float32" else 14)
