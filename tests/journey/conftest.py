@@ -61,6 +61,12 @@ class ServeProcess:
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for task in tasks for pid in task.read_text().split()]
 
+    def wait(self, seconds: float = 120) -> int:
+        """Wait until it ended by itself and all was read; the exit status."""
+        status = self.process.wait(seconds)
+        self._reader.join(10)
+        return status
+
     def stop(self, number: int = signal.SIGINT) -> int:
         """Send a signal and wait for the end; the exit status."""
         self.process.send_signal(number)
@@ -91,13 +97,13 @@ def serving(*args: str, cwd: Path | None = None, env: dict[str, str] | None = No
                 started.process.wait()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve() -> Callable[..., contextlib.AbstractContextManager[ServeProcess]]:
     """Start servers of one's own."""
     return serving
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def until() -> Callable[..., None]:
     """Wait for something to happen."""
     return wait_until

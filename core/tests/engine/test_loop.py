@@ -104,6 +104,17 @@ def test_the_last_frame_before_idleness_has_statistics(
     assert sizes == [1] * 5
 
 
+def test_an_engine_that_becomes_idle_without_an_event_says_so(make_core: MakeCore, make_request: MakeRequest) -> None:
+    """The step under way when the last request is aborted brings no event."""
+    door = ScriptedDoor([
+        (b"x", Submit(requests=[make_request("a", [1], 50)])), None, None,
+        (b"x", Abort(request_ids=["a"])), *[None] * 9,
+    ])  # fmt: skip
+    EngineLoop(make_core(async_depth=2), door).run()
+    told = [f.stats for _, f in door.sent if isinstance(f, Events) and f.stats is not None]
+    assert (told[-1].num_running, told[-1].num_waiting, told[-1].kv_cache_usage) == (0, 0, 0.0)
+
+
 def test_an_idle_engine_waits_at_the_door(make_core: MakeCore, make_request: MakeRequest) -> None:
     door = ScriptedDoor([(b"x", Submit(requests=[make_request("a", [1], 3)])), *[None] * 20])
     EngineLoop(make_core(), door).run()

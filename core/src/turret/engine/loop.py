@@ -35,7 +35,7 @@ __all__ = ["EngineLoop"]
 FRAMES_PER_STEP = 256
 """Frames read between two steps, so that a flood of requests does not hold up those that run."""
 STATS_INTERVAL = 0.1
-"""Seconds between two statistics while the engine works; the frame that leaves it idle always has them."""
+"""Seconds between two statistics while the engine works; an engine that becomes idle always tells them."""
 STALL_RETRY = 0.02
 STALL_LIMIT = 30.0
 """Seconds after which open requests that nobody plans are ended with an error: an answer, never a hang."""
@@ -54,6 +54,7 @@ class EngineLoop:
         self._outbox: list[TokenEvent] = []
         self._stopping = False
         self._stats_due = 0.0
+        self._told_idle = True
         self._stalled_since: float | None = None
 
     def run(self) -> str | None:
@@ -138,8 +139,10 @@ class EngineLoop:
             return UtilityReply(call_id=frame.call_id, error=f"{frame.method}: {error}")
 
     def _deliver(self) -> None:
-        """Send what is in the outbox: one frame a client, with statistics when they are due."""
-        if not self._outbox:
+        """Send what is in the outbox: one frame a client, with statistics when they are due. An engine that has become
+        idle without an event (all its requests were aborted, or a step ran past their end) says that at least."""
+        leaving = not self._told_idle and not self._core.has_work
+        if not self._outbox and not leaving:
             return
         events, self._outbox = self._outbox, []
         by_client: dict[bytes, list[TokenEvent]] = {}
@@ -149,6 +152,9 @@ class EngineLoop:
             client = owners.get(request_id) if event.finish_reason is None else owners.pop(request_id, None)
             if client is not None:
                 by_client.setdefault(client, []).append(event)
+        if leaving:
+            for client in self._clients:
+                by_client.setdefault(client, [])
         stats = self._due_stats()
         for client, its_events in by_client.items():
             self._send(client, its_events, stats)
@@ -168,7 +174,8 @@ class EngineLoop:
 
     def _due_stats(self) -> EngineStats | None:
         now = time.monotonic()
-        if now < self._stats_due and self._core.has_work:
+        self._told_idle = not self._core.has_work
+        if now < self._stats_due and not self._told_idle:
             return None
         self._stats_due = now + STATS_INTERVAL
         return self._core.stats()
