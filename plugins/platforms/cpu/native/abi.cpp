@@ -53,7 +53,14 @@ const Kernels*& active() {
   return one;
 }
 
-constexpr int64_t kSmall = 16384;  // values: below this a fork costs more than it saves
+constexpr int64_t kSmall = 16384;         // values: below this a fork costs more than it saves
+constexpr int64_t kSmallProduct = 65536;  // the same for products
+
+// Rows of a linear that are computed at a time: their activations stay in the second-level cache.
+int64_t chunk_rows(int64_t k) {
+  const int64_t rows = (int64_t(192) << 10) / k / 12 * 12;
+  return rows < 24 ? 24 : rows > 192 ? 192 : rows;
+}
 
 void spread(Job job, const void* args, int64_t values) {
   PoolLock lock;
@@ -115,9 +122,15 @@ TC_API int tc_linear(const LinearArgs* args) {
   PoolLock lock;
   const Kernels* kernels = active();
   const int threads = pool_threads_locked();
-  a.scratch = pool_scratch(kernels->linear_scratch(a, threads));
-  if (!a.scratch) return -2;
-  pool_run(kernels->linear, &a, threads);
+  const int64_t chunk = chunk_rows(a.w->k_padded), x_size = a.element == kFloat32 ? 4 : 2, out_size = a.out_element == kFloat32 ? 4 : 2;
+  for (int64_t begin = 0; begin < args->rows; begin += chunk) {
+    a.rows = args->rows - begin < chunk ? args->rows - begin : chunk;
+    a.x = static_cast<const char*>(args->x) + begin * a.x_stride * x_size;
+    a.out = static_cast<char*>(args->out) + begin * a.out_stride * out_size;
+    a.scratch = pool_scratch(kernels->linear_scratch(a, threads));
+    if (!a.scratch) return -2;
+    pool_run(kernels->linear, &a, a.rows * a.w->k * a.w->n < kSmallProduct ? 1 : threads);
+  }
   return 0;
 }
 

@@ -415,17 +415,19 @@ static size_t attention_scratch(const AttentionArgs& a, int threads) {
   return 64 + size_t(threads) * memory.own + size_t(plan.slots) * size_t(align64(memory.rows * memory.o_stride * 4));
 }
 
+static void clear_state(float* state, int64_t head) {
+  std::memset(state, 0, size_t(head) * 4);
+  state[head] = kMasked;
+  state[head + 1] = 0.f;
+}
+
 static void whole_tile(const AttentionArgs& a, const AttentionTile& t, const AttentionMemory& memory, uint8_t* own) {
   const RowSet rows = row_set(a, t);
   auto* scores = reinterpret_cast<float*>(own + memory.scores_at);
   auto* part_out = reinterpret_cast<float*>(own + memory.part_at);
   auto* state = reinterpret_cast<float*>(own + memory.state_at);
   gather_queries(a, t, own + memory.query_at);
-  for (int r = 0; r < rows.count; r++) {
-    std::memset(state + r * memory.o_stride, 0, size_t(memory.head) * 4);
-    state[r * memory.o_stride + memory.head] = kMasked;
-    state[r * memory.o_stride + memory.head + 1] = 0.f;
-  }
+  for (int r = 0; r < rows.count; r++) clear_state(state + r * memory.o_stride, memory.head);
   for (int64_t part = rows.low_min / kPart * kPart; part < rows.high_max; part += kPart) {
     one_part(a, t, rows, own + memory.query_at, part, scores, part_out, memory.o_stride);
     for (int r = 0; r < rows.count; r++) merge(state + r * memory.o_stride, part_out + r * memory.o_stride, memory.head);
@@ -433,55 +435,55 @@ static void whole_tile(const AttentionArgs& a, const AttentionTile& t, const Att
   write_out(a, t, state, memory.o_stride);
 }
 
+// Parts of few tiles, shared out: first every (tile, part), then every tile's merge.
+static void split_tiles(const AttentionArgs& a, Team& team, const AttentionMemory& memory, const SplitPlan& plan, uint8_t* own) {
+  const Tiling tiling(a);
+  const int64_t tiles = tiling.total(a), slot = align64(memory.rows * memory.o_stride * 4);
+  uint8_t* slots = a.scratch + 64 + size_t(team.count) * memory.own;
+  team_for(team, 1, tiles * plan.parts, [&](int64_t begin, int64_t end) {
+    TileWalk walk{a, tiling};
+    for (int64_t item = begin; item < end; item++) {
+      const AttentionTile t = walk.at(item / plan.parts);
+      const RowSet rows = row_set(a, t);
+      const int64_t part = item % plan.parts * kPart;
+      if (part + kPart <= rows.low_min || part >= rows.high_max) continue;
+      gather_queries(a, t, own + memory.query_at);
+      one_part(a, t, rows, own + memory.query_at, part, reinterpret_cast<float*>(own + memory.scores_at),
+               reinterpret_cast<float*>(slots + item * slot), memory.o_stride);
+    }
+  });
+  team_for(team, 2, tiles, [&](int64_t begin, int64_t end) {
+    TileWalk walk{a, tiling};
+    auto* state = reinterpret_cast<float*>(own + memory.state_at);
+    for (int64_t i = begin; i < end; i++) {
+      const AttentionTile t = walk.at(i);
+      const RowSet rows = row_set(a, t);
+      for (int r = 0; r < rows.count; r++) {
+        float* to = state + r * memory.o_stride;
+        clear_state(to, memory.head);
+        for (int64_t p = rows.low_min / kPart; p * kPart < rows.high_max; p++)
+          merge(to, reinterpret_cast<float*>(slots + (i * plan.parts + p) * slot) + r * memory.o_stride, memory.head);
+      }
+      write_out(a, t, state, memory.o_stride);
+    }
+  });
+}
+
 static void attention(const void* args, Team& team) {
   const auto& a = *static_cast<const AttentionArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.tokens, begin, end);
-  for (int64_t t = begin; t < end; t++) {
-    if (a.element == kFloat32) write_token<float>(a, t);
-    else write_token<bf16>(a, t);
-  }
-  team_barrier(team);
+  team_for(team, 0, a.tokens, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      if (a.element == kFloat32) write_token<float>(a, t);
+      else write_token<bf16>(a, t);
+    }
+  });
   const AttentionMemory memory(a);
-  const Tiling tiling(a);
-  const int64_t tiles = tiling.total(a);
   const SplitPlan plan(a, team.count);
   uint8_t* own = a.scratch + 64 + size_t(team.id) * memory.own;
-  if (!plan.split) {
-    // Tiles are dealt like cards: contexts differ in length, neighbours seldom do.
+  if (plan.split) return split_tiles(a, team, memory, plan, own);
+  const Tiling tiling(a);
+  team_for(team, 1, tiling.total(a), [&](int64_t begin, int64_t end) {
     TileWalk walk{a, tiling};
-    for (int64_t i = team.id; i < tiles; i += team.count) whole_tile(a, walk.at(i), memory, own);
-    return;
-  }
-  uint8_t* slots = a.scratch + 64 + size_t(team.count) * memory.own;
-  const int64_t slot = align64(memory.rows * memory.o_stride * 4);
-  TileWalk walk{a, tiling};
-  for (int64_t i = 0; i < tiles; i++) {
-    const AttentionTile t = walk.at(i);
-    const RowSet rows = row_set(a, t);
-    bool gathered = false;
-    for (int64_t p = rows.low_min / kPart; p * kPart < rows.high_max; p++) {
-      if ((i + p) % team.count != team.id) continue;
-      if (!gathered) gather_queries(a, t, own + memory.query_at);
-      gathered = true;
-      one_part(a, t, rows, own + memory.query_at, p * kPart, reinterpret_cast<float*>(own + memory.scores_at),
-               reinterpret_cast<float*>(slots + (i * plan.parts + p) * slot), memory.o_stride);
-    }
-  }
-  team_barrier(team);
-  TileWalk again{a, tiling};
-  auto* state = reinterpret_cast<float*>(own + memory.state_at);
-  for (int64_t i = team.id; i < tiles; i += team.count) {
-    const AttentionTile t = again.at(i);
-    const RowSet rows = row_set(a, t);
-    for (int r = 0; r < rows.count; r++) {
-      float* to = state + r * memory.o_stride;
-      std::memset(to, 0, size_t(memory.head) * 4);
-      to[memory.head] = kMasked;
-      to[memory.head + 1] = 0.f;
-      for (int64_t p = rows.low_min / kPart; p * kPart < rows.high_max; p++)
-        merge(to, reinterpret_cast<float*>(slots + (i * plan.parts + p) * slot) + r * memory.o_stride, memory.head);
-    }
-    write_out(a, t, state, memory.o_stride);
-  }
+    for (int64_t i = begin; i < end; i++) whole_tile(a, walk.at(i), memory, own);
+  });
 }

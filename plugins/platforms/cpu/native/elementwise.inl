@@ -47,26 +47,26 @@ struct Row {
 static void norm(const void* args, Team& team) {
   const auto& a = *static_cast<const NormArgs*>(args);
   const Row weight(a.weight, a.weight_element, 0);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  for (int64_t r = begin; r < end; r++) {
-    const int64_t run = r / a.inner, place = r % a.inner;
-    const Row x(a.x, a.x_element, run * a.x_stride + place * a.x_inner);
-    const Row out(a.out, a.out_element, run * a.out_stride + place * a.out_inner);
-    const Row residual(a.residual, a.residual_element, a.residual ? r * a.residual_stride : 0);
-    const Row& from = a.residual ? residual : x;
-    vf squares = vset(0.f);
-    each_vector(a.width, [&](int64_t i, int n) {
-      vf v = x.load(i, n);
-      if (a.residual) {  // what is normalised is the residual as stored
-        residual.store(i, n, v + residual.load(i, n));
-        v = residual.load(i, n);
-      }
-      squares = vfma(v, v, squares);
-    });
-    const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
-    each_vector(a.width, [&](int64_t i, int n) { out.store(i, n, from.load(i, n) * inverse * (offset + weight.load(i, n))); });
-  }
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) {
+      const int64_t run = r / a.inner, place = r % a.inner;
+      const Row x(a.x, a.x_element, run * a.x_stride + place * a.x_inner);
+      const Row out(a.out, a.out_element, run * a.out_stride + place * a.out_inner);
+      const Row residual(a.residual, a.residual_element, a.residual ? r * a.residual_stride : 0);
+      const Row& from = a.residual ? residual : x;
+      vf squares = vset(0.f);
+      each_vector(a.width, [&](int64_t i, int n) {
+        vf v = x.load(i, n);
+        if (a.residual) {  // what is normalised is the residual as stored
+          residual.store(i, n, v + residual.load(i, n));
+          v = residual.load(i, n);
+        }
+        squares = vfma(v, v, squares);
+      });
+      const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
+      each_vector(a.width, [&](int64_t i, int n) { out.store(i, n, from.load(i, n) * inverse * (offset + weight.load(i, n))); });
+    }
+  });
 }
 
 template <typename T>
@@ -100,10 +100,10 @@ static void rotary_rows(const RotaryArgs& a, int64_t begin, int64_t end) {
 
 static void rotary(const void* args, Team& team) {
   const auto& a = *static_cast<const RotaryArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  if (a.element == kFloat32) rotary_rows<float>(a, begin, end);
-  else rotary_rows<bf16>(a, begin, end);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    if (a.element == kFloat32) rotary_rows<float>(a, begin, end);
+    else rotary_rows<bf16>(a, begin, end);
+  });
 }
 
 template <typename T>
@@ -133,10 +133,10 @@ static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
 
 static void gated(const void* args, Team& team) {
   const auto& a = *static_cast<const GatedArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  if (a.element == kFloat32) gated_rows<float>(a, begin, end);
-  else gated_rows<bf16>(a, begin, end);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    if (a.element == kFloat32) gated_rows<float>(a, begin, end);
+    else gated_rows<bf16>(a, begin, end);
+  });
 }
 
 template <typename T>
@@ -149,10 +149,10 @@ static void softcap_span(const SoftcapArgs& a, int64_t begin, int64_t end) {
 
 static void softcap(const void* args, Team& team) {
   const auto& a = *static_cast<const SoftcapArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.count, begin, end);
-  if (a.element == kFloat32) softcap_span<float>(a, begin, end);
-  else softcap_span<bf16>(a, begin, end);
+  team_for(team, 0, a.count, [&](int64_t begin, int64_t end) {
+    if (a.element == kFloat32) softcap_span<float>(a, begin, end);
+    else softcap_span<bf16>(a, begin, end);
+  });
 }
 
 template <typename T>
@@ -167,8 +167,8 @@ static void embedding_rows(const EmbeddingArgs& a, int64_t begin, int64_t end) {
 
 static void embedding(const void* args, Team& team) {
   const auto& a = *static_cast<const EmbeddingArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  if (a.element == kFloat32) embedding_rows<float>(a, begin, end);
-  else embedding_rows<bf16>(a, begin, end);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    if (a.element == kFloat32) embedding_rows<float>(a, begin, end);
+    else embedding_rows<bf16>(a, begin, end);
+  });
 }

@@ -18,12 +18,6 @@ constexpr int kWideRows = 4;
 constexpr int kPlainRows = 12;  // rows of a tile: as many sums as registers hold
 constexpr int kCodeRows = 6;    // half as many: each row needs a group's sum beside its own
 constexpr int64_t kAhead = 2560;  // bytes by which weights are prefetched
-constexpr int64_t kActivationBytes = 384 << 10;  // activations of a chunk of rows stay in the second-level cache
-
-TC_INLINE int64_t chunk_rows(int64_t row_bytes) {
-  int64_t rows = kActivationBytes / row_bytes / 12 * 12;
-  return rows < 24 ? 24 : rows > 192 ? 192 : rows;
-}
 TC_INLINE int64_t align64(int64_t n) { return (n + 63) & ~int64_t(63); }
 
 // ---- decoding to float32 -------------------------------------------------------------------------------------------
@@ -149,7 +143,7 @@ static void write_columns(const LinearArgs& a, const float* acc, int64_t row0, i
   }
 }
 
-// Work of one chunk of rows is (panel, group of rows); groups only exist when there are fewer panels than threads need.
+// Work is (panel, group of rows); groups only exist when there are fewer panels than threads need.
 struct Grid {
   int64_t panels, groups, rows;
   Grid(int64_t panels, int64_t rows, int threads, int tile) : panels(panels), groups(1), rows(rows) {
@@ -167,14 +161,12 @@ struct Grid {
 };
 
 struct WideMemory {
-  int64_t chunk, stride;
+  int64_t stride;
   size_t shared, own;
   explicit WideMemory(const LinearArgs& a) {
     stride = a.w->k_padded + 16;
-    chunk = chunk_rows(stride * 4);
-    if (chunk > a.rows) chunk = a.rows;
-    shared = size_t(align64(chunk * stride * 4));
-    own = size_t(align64(kChunk * kPanel * 4) + align64(chunk * kPanel * 4));
+    shared = size_t(align64(a.rows * stride * 4));
+    own = size_t(align64(kChunk * kPanel * 4) + align64(a.rows * kPanel * 4));
   }
 };
 
@@ -185,21 +177,18 @@ static void linear_wide(const LinearArgs& a, Team& team) {
   uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
   auto* decoded = reinterpret_cast<float*>(own);
   auto* acc = reinterpret_cast<float*>(own + align64(kChunk * kPanel * 4));
-  for (int64_t m = 0; m < a.rows; m += memory.chunk) {
-    const int64_t rows = a.rows - m < memory.chunk ? a.rows - m : memory.chunk;
-    int64_t begin, end;
-    team_share(team, rows, begin, end);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; r++) {
       float* to = xs + r * memory.stride;
       if (a.element == kFloat32)
-        std::memcpy(to, static_cast<const float*>(a.x) + (m + r) * a.x_stride, size_t(w.k) * 4);
+        std::memcpy(to, static_cast<const float*>(a.x) + r * a.x_stride, size_t(w.k) * 4);
       else
-        for (int64_t k = 0; k < w.k; k++) to[k] = from_bf16(static_cast<const bf16*>(a.x)[(m + r) * a.x_stride + k]);
+        for (int64_t k = 0; k < w.k; k++) to[k] = from_bf16(static_cast<const bf16*>(a.x)[r * a.x_stride + k]);
       for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
     }
-    team_barrier(team);
-    const Grid grid(w.panels, rows, team.count, kWideRows);
-    team_share(team, grid.items(), begin, end);
+  });
+  const Grid grid(w.panels, a.rows, team.count, kWideRows);
+  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       int64_t panel, r0, r1;
       grid.item(i, panel, r0, r1);
@@ -213,10 +202,9 @@ static void linear_wide(const LinearArgs& a, Team& team) {
             kWideTiles[tile](xs + r * memory.stride + k, memory.stride, chunk + c, count, acc + (r - r0) * kPanel + c);
         }
       }
-      write_columns(a, acc, m + r0, r1 - r0, panel * kPanel);
+      write_columns(a, acc, r0, r1 - r0, panel * kPanel);
     }
-    team_barrier(team);
-  }
+  });
 }
 
 // ---- the dot driver ------------------------------------------------------------------------------------------------
@@ -355,17 +343,15 @@ static CodeTile code_tile_of(const Packed& w, int64_t rows) {
 }
 
 struct DotMemory {
-  int64_t chunk, stride, sums_stride;
+  int64_t stride, sums_stride;
   size_t sums_at, shared, own;
   explicit DotMemory(const LinearArgs& a) {
     stride = a.w->k_padded + 32;  // off powers of two: the rows of a tile must not fall into the same cache sets
     if (stride % 64 == 0) stride += 32;
     sums_stride = a.w->has_low ? a.w->k_padded / a.w->sub : 0;
-    chunk = chunk_rows(stride * 2);
-    if (chunk > a.rows) chunk = a.rows;
-    sums_at = size_t(align64(chunk * stride * 2));
-    shared = sums_at + size_t(align64(chunk * sums_stride * 4));
-    own = size_t(align64(chunk * kPanel * 4));
+    sums_at = size_t(align64(a.rows * stride * 2));
+    shared = sums_at + size_t(align64(a.rows * sums_stride * 4));
+    own = size_t(align64(a.rows * kPanel * 4));
   }
 };
 
@@ -402,22 +388,18 @@ static void linear_dot(const LinearArgs& a, Team& team) {
   auto* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at);
   uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
   auto* acc = reinterpret_cast<float*>(own);
-  for (int64_t m = 0; m < a.rows; m += memory.chunk) {
-    const int64_t rows = a.rows - m < memory.chunk ? a.rows - m : memory.chunk;
-    int64_t begin, end;
-    team_share(team, rows, begin, end);
-    for (int64_t r = begin; r < end; r++) prepare_row(a, m + r, xs + r * memory.stride, sums + r * memory.sums_stride);
-    team_barrier(team);
-    const Grid grid(w.panels, rows, team.count, kPlainRows);
-    team_share(team, grid.items(), begin, end);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) prepare_row(a, r, xs + r * memory.stride, sums + r * memory.sums_stride);
+  });
+  const Grid grid(w.panels, a.rows, team.count, kPlainRows);
+  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       int64_t panel, r0, r1;
       grid.item(i, panel, r0, r1);
       dot_panel(a, memory, xs + r0 * memory.stride, sums + r0 * memory.sums_stride, panel, r1 - r0, acc);
-      write_columns(a, acc, m + r0, r1 - r0, panel * kPanel);
+      write_columns(a, acc, r0, r1 - r0, panel * kPanel);
     }
-    team_barrier(team);
-  }
+  });
 }
 
 static bool dot_serves(const LinearArgs& a) { return a.element == kBFloat16 && a.w->kind != kF32; }
@@ -475,14 +457,14 @@ static float weight_at(const Packed& w, int64_t row, int64_t k) {
 
 static void rows(const void* args, Team& team) {
   const auto& a = *static_cast<const RowsArgs*>(args);
-  int64_t begin, end;
-  team_share(team, a.rows, begin, end);
-  for (int64_t r = begin; r < end; r++)
-    for (int64_t k = 0; k < a.w->k; k++) {
-      const float v = weight_at(*a.w, a.ids[r], k);
-      if (a.element == kFloat32)
-        static_cast<float*>(a.out)[r * a.out_stride + k] = v;
-      else
-        static_cast<bf16*>(a.out)[r * a.out_stride + k] = to_bf16(v);
-    }
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++)
+      for (int64_t k = 0; k < a.w->k; k++) {
+        const float v = weight_at(*a.w, a.ids[r], k);
+        if (a.element == kFloat32)
+          static_cast<float*>(a.out)[r * a.out_stride + k] = v;
+        else
+          static_cast<bf16*>(a.out)[r * a.out_stride + k] = to_bf16(v);
+      }
+  });
 }

@@ -231,20 +231,20 @@ void put_unit(const Packed& w, uint8_t* unit, int column, const Unit& u) {
 void blocks_job(const void* args, Team& team) {
   const auto& job = *static_cast<const BlocksJob*>(args);
   const Packed& w = *job.packed;
-  int64_t begin, end;
-  team_share(team, w.panels, begin, end);
-  Unit u = {};
-  for (int64_t p = begin; p < end; p++) {
-    uint8_t* panel = w.data + p * w.panel_bytes;
-    std::memset(panel, 0, size_t(w.panel_bytes));
-    for (int c = 0; c < kPanel && p * kPanel + c < w.n; c++) {
-      const uint8_t* row = job.rows + (p * kPanel + c) * job.row_bytes;
-      for (int64_t i = 0; i < w.units(); i++) {
-        read_unit(w.block_type, row + i * job.block_bytes, u);
-        put_unit(w, panel + i * w.unit_bytes, c, u);
+  team_for(team, 0, w.panels, [&](int64_t begin, int64_t end) {
+    Unit u = {};
+    for (int64_t p = begin; p < end; p++) {
+      uint8_t* panel = w.data + p * w.panel_bytes;
+      std::memset(panel, 0, size_t(w.panel_bytes));
+      for (int c = 0; c < kPanel && p * kPanel + c < w.n; c++) {
+        const uint8_t* row = job.rows + (p * kPanel + c) * job.row_bytes;
+        for (int64_t i = 0; i < w.units(); i++) {
+          read_unit(w.block_type, row + i * job.block_bytes, u);
+          put_unit(w, panel + i * w.unit_bytes, c, u);
+        }
       }
     }
-  }
+  });
 }
 
 struct PlainJob {
@@ -256,21 +256,21 @@ struct PlainJob {
 void plain_job(const void* args, Team& team) {
   const auto& job = *static_cast<const PlainJob*>(args);
   const Packed& w = *job.packed;
-  int64_t begin, end;
-  team_share(team, w.panels, begin, end);
-  for (int64_t p = begin; p < end; p++) {
-    uint8_t* panel = w.data + p * w.panel_bytes;
-    std::memset(panel, 0, size_t(w.panel_bytes));
-    for (int c = 0; c < kPanel && p * kPanel + c < w.n; c++) {
-      const int64_t row = (p * kPanel + c) * job.stride;
-      if (w.kind == kF32) {
-        for (int64_t k = 0; k < w.k; k++) std::memcpy(panel + (k * kPanel + c) * 4, job.rows + (row + k) * 4, 4);
-      } else {
-        for (int64_t k = 0; k < w.k; k++)
-          std::memcpy(panel + ((k / 2 * kPanel + c) * 2 + k % 2) * 2, job.rows + (row + k) * 2, 2);
+  team_for(team, 0, w.panels, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++) {
+      uint8_t* panel = w.data + p * w.panel_bytes;
+      std::memset(panel, 0, size_t(w.panel_bytes));
+      for (int c = 0; c < kPanel && p * kPanel + c < w.n; c++) {
+        const int64_t row = (p * kPanel + c) * job.stride;
+        if (w.kind == kF32) {
+          for (int64_t k = 0; k < w.k; k++) std::memcpy(panel + (k * kPanel + c) * 4, job.rows + (row + k) * 4, 4);
+        } else {
+          for (int64_t k = 0; k < w.k; k++)
+            std::memcpy(panel + ((k / 2 * kPanel + c) * 2 + k % 2) * 2, job.rows + (row + k) * 2, 2);
+        }
       }
     }
-  }
+  });
 }
 
 bool place(Packed& w) {

@@ -24,7 +24,7 @@ namespace tc {
 namespace {
 
 constexpr int kSpinsBeforeSleep = 4000;  // about 100 microseconds: longer than the gap between two ops of a step
-constexpr int kSpinsBeforeYield = 2000;  // a thread that waits for a preempted one must give its core away
+constexpr int kSpinsBeforeYield = 500;  // whoever holds the last item may be waiting for this very core
 
 inline void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -48,13 +48,22 @@ void wake_all(std::atomic<uint32_t>& word) {
 #endif
 }
 
-void pin(std::thread& thread, int cpu) {
+void confine(std::thread& thread, const std::vector<int>& cpus) {
 #if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
+  for (int cpu : cpus) CPU_SET(cpu, &set);
   pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);  // refusal leaves the thread where it may run
 #endif
+}
+
+void relax(int& spins) {
+  if (++spins < kSpinsBeforeYield) {
+    pause_cpu();
+  } else {
+    sched_yield();
+    spins = 0;
+  }
 }
 
 }  // namespace
@@ -63,53 +72,51 @@ struct Pool {
   explicit Pool(int threads, std::vector<int> cpus) : count(threads), cpus(std::move(cpus)) {
     for (int i = 1; i < count; i++) {
       workers.emplace_back([this, i] { work(i); });
-      if (!this->cpus.empty()) pin(workers.back(), this->cpus[size_t(i) % this->cpus.size()]);
+      place(i);
     }
   }
 
   ~Pool() {
     stop.store(true, std::memory_order_relaxed);
-    generation.fetch_add(1, std::memory_order_release);
+    generation.fetch_add(1, std::memory_order_seq_cst);
     wake_all(generation);
     for (auto& worker : workers) worker.join();
     std::free(scratch);
   }
 
+  // Many threads stay where their caches are; a few may move aside for whatever else runs here.
+  void place(int i) {
+    if (cpus.empty()) return;
+    std::vector<int> own = count >= 4 ? std::vector<int>{cpus[size_t(i) % cpus.size()]} : cpus;
+    confine(workers.back(), own);
+  }
+
   void run(Job next, const void* next_args, int threads) {
     if (threads > count) threads = count;
+    Team team{0, threads, phases};
     if (threads <= 1) {
-      Team team{0, 1, this};
+      team.count = 1;
       next(next_args, team);
       return;
     }
     job = next;
     args = next_args;
     active = threads;
-    pending.store(count - 1, std::memory_order_relaxed);
+    for (Phase& phase : phases) phase.next = phase.done = 0;
+    gate.store(kOpen, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) > 0) wake_all(generation);
-    Team team{0, threads, this};
     next(next_args, team);
-    for (int spins = 0; pending.load(std::memory_order_acquire) != 0;) relax(spins);
+    gate.fetch_and(~kOpen, std::memory_order_acq_rel);
+    for (int spins = 0; gate.load(std::memory_order_acquire) != 0;) relax(spins);
   }
 
-  void barrier(int threads) {
-    const uint32_t phase = barrier_phase.load(std::memory_order_acquire);
-    if (arrived.fetch_add(1, std::memory_order_acq_rel) == threads - 1) {
-      arrived.store(0, std::memory_order_relaxed);
-      barrier_phase.fetch_add(1, std::memory_order_release);
-      return;
-    }
-    for (int spins = 0; barrier_phase.load(std::memory_order_acquire) == phase;) relax(spins);
-  }
-
-  static void relax(int& spins) {
-    if (++spins < kSpinsBeforeYield) {
-      pause_cpu();
-    } else {
-      sched_yield();
-      spins = 0;
-    }
+  // Whether this worker is in the current job: it then holds the gate, and the job cannot end without it.
+  bool enter() {
+    uint32_t state = gate.load(std::memory_order_relaxed);
+    while (state & kOpen)
+      if (gate.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    return false;
   }
 
   void work(int id) {
@@ -128,14 +135,16 @@ struct Pool {
       }
       seen = now;
       if (stop.load(std::memory_order_relaxed)) return;
+      if (!enter()) continue;
       if (id < active) {
-        Team team{id, active, this};
+        Team team{id, active, phases};
         job(args, team);
       }
-      pending.fetch_sub(1, std::memory_order_release);
+      gate.fetch_sub(1, std::memory_order_release);
     }
   }
 
+  static constexpr uint32_t kOpen = 1u << 31;  // the lower bits count the workers within
   const int count;
   const std::vector<int> cpus;
   std::vector<std::thread> workers;
@@ -145,11 +154,10 @@ struct Pool {
   uint8_t* scratch = nullptr;
   size_t scratch_bytes = 0;
   std::atomic<bool> stop{false};
+  Phase phases[kPhases] = {};
   alignas(64) std::atomic<uint32_t> generation{0};
-  alignas(64) std::atomic<int> pending{0};
+  alignas(64) std::atomic<uint32_t> gate{0};
   alignas(64) std::atomic<int> sleepers{0};
-  alignas(64) std::atomic<int> arrived{0};
-  alignas(64) std::atomic<uint32_t> barrier_phase{0};
 };
 
 namespace {
@@ -214,8 +222,8 @@ uint8_t* pool_scratch(size_t bytes) {
 
 void pool_run(Job job, const void* args, int threads) { pool().run(job, args, threads); }
 
-void team_barrier(Team& team) {
-  if (team.count > 1) team.pool->barrier(team.count);
+void phase_wait(Phase& phase, int64_t total) {
+  for (int spins = 0; __atomic_load_n(&phase.done, __ATOMIC_ACQUIRE) < total;) relax(spins);
 }
 
 }  // namespace tc
