@@ -1,34 +1,20 @@
-"""Where log lines go and how they look.
+"""How much a server says.
 
-Owns: the logging set-up of a turret process with a terminal. Knows nothing of what is logged.
+Owns: the reading of the options for logs. Knows nothing of where lines go or what is logged.
 """
 
 from __future__ import annotations
 
-import logging
-import logging.config
-
+from turret.compose.logs import setup_logging
 from turret.config import Config
 
-__all__ = ["setup_logging"]
+__all__ = ["setup_server_logging"]
 
 
-def setup_logging(config: Config) -> None:
-    """Lines on standard error. The web server says what goes wrong; its start and stop are turret's to tell."""
-    level = config.observability.log_level.upper()
+def setup_server_logging(config: Config) -> None:
+    """The web server says what goes wrong; its start and stop are turret's to tell."""
     access = config.server.uvicorn_log_level
-    web = {"trace": "DEBUG", "debug": "DEBUG", "info": "WARNING"}.get(access, access.upper())
-    logging.config.dictConfig({
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s", "datefmt": "%H:%M:%S"}},
-        "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr", "formatter": "line"},
-        },
-        "loggers": {
-            "turret": {"level": level},
-            "uvicorn.error": {"level": web},
-            "uvicorn.access": {"level": "INFO" if access in ("info", "debug", "trace") else "ERROR"},
-        },
-        "root": {"level": "WARNING", "handlers": ["stderr"]},
-    })
+    web = {"trace": "DEBUG", "debug": "DEBUG", "info": "WARNING"}.get(access, access)
+    shown = access in ("info", "debug", "trace")
+    others = {"uvicorn.error": web, "uvicorn.access": "INFO" if shown else "ERROR"}
+    setup_logging(config.observability.log_level, others)

@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from turret.cli.arguments import read_options
 from turret.cli.hook_options import HookOptions, take_hook_options
-from turret.cli.logs import setup_logging
+from turret.cli.logs import setup_server_logging
 from turret.cli.progress import StartProgress
 from turret.config import Config
 
@@ -24,7 +24,7 @@ def run(argv: Sequence[str]) -> int:
     rest, added = take_hook_options(argv, os.environ)
     options = read_options(rest, os.environ)
     config = Config.from_options(options)
-    setup_logging(config)
+    setup_server_logging(config)
     _serve(config, tuple(options), added)
     return 0
 

@@ -13,6 +13,7 @@ from typing import Any
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import plugin_host
 from turret.compose.limits import check_pool, context_length, num_blocks, step_limits
+from turret.compose.logs import setup_logging
 from turret.compose.spec import EngineSpec
 from turret.compose.worker import make_worker
 from turret.contracts import SchedulerPolicy, Worker
@@ -22,12 +23,18 @@ from turret.messages import EngineReady, KVCacheConfig, WorkerFacts
 from turret.plugins import PluginHost
 from turret.scheduler import Scheduler
 
-__all__ = ["build_engine"]
+__all__ = ["build_engine", "engine_in_process"]
 
 logger = logging.getLogger("turret.compose")
 
 Progress = Callable[[str, float], None]
 _ROLES = frozenset({"engine", "worker"})
+
+
+def engine_in_process(text: str, progress: Progress) -> EngineCore:
+    """`build_engine` where the whole process is the engine's: its log lines are shown as the options say."""
+    setup_logging(EngineSpec.from_json(text).config.observability.log_level)
+    return build_engine(text, progress)
 
 
 def build_engine(text: str, progress: Progress) -> EngineCore:

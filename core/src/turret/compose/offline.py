@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turret.checkpoint import Checkpoint, resolve
+from turret.checkpoint import Checkpoint
 from turret.compose.engine import build_engine
-from turret.compose.limits import context_length
+from turret.compose.find import find_model
 from turret.compose.server import generation_defaults
 from turret.compose.spec import EngineSpec
-from turret.compose.text import open_text, resolve_options
+from turret.compose.text import open_text
 from turret.config import Config
 from turret.engine import InprocEngine
 from turret.text import TextProcessor
@@ -38,12 +38,12 @@ def build_offline(
     config: Config, user_set: tuple[str, ...], progress: Callable[[str, float], None]
 ) -> OfflineParts:
     """Find the model and start an engine in this process; raises LoadError, ConfigError, PluginError."""
-    checkpoint = resolve(config.model.model, resolve_options(config))
-    max_model_len = context_length(config.model, checkpoint)
-    text = open_text(config, checkpoint, max_model_len)
+    found = find_model(config)
+    config, checkpoint = found.config, found.checkpoint
+    text = open_text(config, checkpoint, found.max_model_len)
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
     core = build_engine(spec.to_json(), progress)
     return OfflineParts(
-        text, InprocEngine(core), checkpoint, max_model_len, core.ready.vocab_size,
+        text, InprocEngine(core), checkpoint, found.max_model_len, core.ready.vocab_size,
         generation_defaults(config, checkpoint),
     )  # fmt: skip

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from turret.checkpoint import Checkpoint, read_json, resolve
+from turret.checkpoint import Checkpoint, read_json
+from turret.compose.find import find_model
 from turret.compose.hosts import plugin_host
-from turret.compose.limits import context_length
 from turret.compose.spec import EngineSpec
-from turret.compose.text import open_text, resolve_options
+from turret.compose.text import open_text
 from turret.config import Config
 from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
 from turret.engine.ports import Link
@@ -27,7 +27,7 @@ from turret.text import TextProcessor
 
 __all__ = ["PendingServer", "begin_server", "cache_facts", "generation_defaults"]
 
-_FACTORY = "turret.compose.engine:build_engine"
+_FACTORY = "turret.compose.engine:engine_in_process"
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The values of a generation config that become defaults of requests."""
 
@@ -71,8 +71,8 @@ def begin_server(
 
     `hooks` are listeners that were loaded already because they add options, whose values are `extra`.
     """
-    checkpoint = resolve(config.model.model, resolve_options(config))
-    max_model_len = context_length(config.model, checkpoint)
+    found = find_model(config)
+    config, checkpoint = found.config, found.checkpoint
     # Unknown names in the plugin options fail here, at once, rather than in the engine's process.
     host = plugin_host(config.plugins, frozenset({"front"}))
     hooks = host.hooks() if hooks is None else hooks
@@ -80,14 +80,15 @@ def begin_server(
         hooks.notify("config_resolved", ConfigResolved(_shown(config), extra or {}))
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
     link = _link(config, spec)
-    text = open_text(config, checkpoint, max_model_len)
-    return PendingServer(config, checkpoint, text, max_model_len, link, hooks)
+    text = open_text(config, checkpoint, found.max_model_len)
+    return PendingServer(config, checkpoint, text, found.max_model_len, link, hooks)
 
 
 def _shown(config: Config) -> dict[str, dict[str, Any]]:
-    """The configuration for listeners, without the keys that open the server."""
+    """The configuration for listeners, without the keys that open the server and the hub."""
     sections: dict[str, dict[str, Any]] = asdict(config)
     sections["server"].pop("api_key", None)
+    sections["model"].pop("hf_token", None)
     return sections
 
 

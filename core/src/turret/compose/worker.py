@@ -11,6 +11,7 @@ import msgspec
 
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import host_from_plan
+from turret.compose.logs import setup_logging
 from turret.compose.spec import EngineSpec, WorkerSpec
 from turret.config import EngineConfig
 from turret.contracts import Worker
@@ -35,6 +36,7 @@ def make_worker(spec: EngineSpec, decision: Decision, host: PluginHost, max_mode
 def worker_from_json(text: str) -> Worker:
     """In a worker's process: the worker of a `WorkerSpec`; raises PluginError when a plugin differs from the plan."""
     spec = WorkerSpec.from_json(text)
+    setup_logging(spec.engine.config.observability.log_level)
     decision = decide(spec.engine, host_from_plan(spec.plan, frozenset({"worker"})), settled=True)
     return local_worker(spec.engine, decision, spec.max_model_len)
 

@@ -1,0 +1,109 @@
+"""Finding the model that the options name, and refusing options that say nothing about it.
+
+Owns: how options for finding files are read. Knows nothing of what is in the files beyond the config.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from turret.checkpoint import (
+    DEMO,
+    Checkpoint,
+    CheckpointKind,
+    ResolveOptions,
+    locate_directory,
+    max_context,
+    read_json,
+    resolve,
+)
+from turret.compose.limits import context_length
+from turret.config import Config
+from turret.errors import ConfigError
+from turret.text import TokenizerOptions
+
+__all__ = ["FoundModel", "find_model", "resolve_options", "tokenizer_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A checkpoint and the config with what was found written in."""
+
+    config: Config
+    checkpoint: Checkpoint
+    max_model_len: int
+
+
+def find_model(config: Config) -> FoundModel:
+    """Find it; raises LoadError when it is not there, ConfigError for an option that could not mean anything here."""
+    _refuse_revisions(config)
+    checkpoint = resolve(config.model.model, resolve_options(config))
+    _refuse_other_format(config, checkpoint)
+    if config.model.hf_config_path is not None:
+        config, checkpoint = _with_config_from_elsewhere(config, checkpoint)
+    return FoundModel(config, checkpoint, context_length(config.model, checkpoint))
+
+
+def resolve_options(config: Config) -> ResolveOptions:
+    """How the options say a model is found."""
+    return ResolveOptions(
+        revision=config.model.revision,
+        token=config.model.hf_token,
+        download_dir=config.load.download_dir,
+        ignore_patterns=tuple(config.load.ignore_patterns),
+        need_weights=config.load.load_format != "dummy",
+    )
+
+
+def tokenizer_options(config: Config) -> TokenizerOptions:
+    """How the options say a tokenizer is found: with a revision of its own it is the model's at that revision."""
+    model = config.model
+    return TokenizerOptions(
+        reference=model.tokenizer or (model.model if model.tokenizer_revision is not None else None),
+        mode=model.tokenizer_mode,
+        trust_remote_code=model.trust_remote_code,
+        hub=msgspec.structs.replace(resolve_options(config), revision=model.tokenizer_revision),
+    )
+
+
+def _refuse_revisions(config: Config) -> None:
+    """Files on this machine have no revisions."""
+    model = config.model
+    for option, revision, reference in (
+        ("revision", model.revision, model.model),
+        ("tokenizer-revision", model.tokenizer_revision, model.tokenizer or model.model),
+    ):
+        if revision is not None and _is_local(reference):
+            raise ConfigError(
+                f"--{option} {revision} names a revision on the hub, but {reference or DEMO} is on this machine; "
+                "leave the option out",
+                option,
+            )
+
+
+def _is_local(reference: str | None) -> bool:
+    return reference in (None, DEMO) or Path(str(reference)).expanduser().exists()
+
+
+def _refuse_other_format(config: Config, checkpoint: Checkpoint) -> None:
+    wanted = config.load.load_format
+    if wanted in set(CheckpointKind) and wanted != checkpoint.kind:
+        raise ConfigError(
+            f"--load-format {wanted} contradicts {checkpoint.reference}, whose weights are {checkpoint.kind}; "
+            "leave the option out",
+            "load-format",
+        )
+
+
+def _with_config_from_elsewhere(config: Config, checkpoint: Checkpoint) -> tuple[Config, Checkpoint]:
+    """The engine's process is told where the config lies by now; it need not look it up on the hub again."""
+    hub = msgspec.structs.replace(resolve_options(config), revision=None)
+    path = locate_directory(str(config.model.hf_config_path), hub).absolute()
+    raw = read_json(path / "config.json" if path.is_dir() else path)
+    model = dataclasses.replace(config.model, hf_config_path=str(path))
+    found = msgspec.structs.replace(checkpoint, config=raw, max_context=max_context(raw))
+    return dataclasses.replace(config, model=model), found
