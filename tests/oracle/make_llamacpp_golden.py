@@ -9,7 +9,8 @@ model: its own answers from this file change when only the type of its KV cache 
 
 - `exact`: the same weights, expanded without loss to a float32 file, where it rounds nothing. The sharp oracle.
 - `direct`: the file as it is.
-- `control`: the file as it is, KV cache in float32 instead of float16. How far `direct` is from it is llama.cpp's noise.
+- `control`: the file as it is, KV cache in float32 instead of float16. How far `direct` is from it is llama.cpp's
+noise.
 
 Writes golden/smollm2_llamacpp.json (prompts, their token ids, greedy tokens of each) and
 golden/smollm2_llamacpp_logits.npz (float16 logits of every STRIDE-th vocabulary entry at every prompt position).

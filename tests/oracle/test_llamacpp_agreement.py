@@ -63,7 +63,9 @@ def _tokens(llm: LLM, golden: Golden) -> list[list[int]]:
 
 
 def _logits(llm: LLM, golden: Golden) -> Rows:
-    """Raw logits after each prompt token, over every stride-th entry of the vocabulary; the last position is sampled."""
+    """Raw logits after each prompt token, over every stride-th entry of the vocabulary; the last position is
+    sampled.
+    """
     params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=-1, logprobs=-1)
     rows = []
     for answer in golden.answers[:SHORT]:

@@ -17,7 +17,7 @@ from turret.checkpoint.gguf_config import GGUF_ARCHITECTURES, config_from_gguf
 from turret.checkpoint.gguf_files import GgufTensor, iter_gguf, open_gguf_checkpoint, open_parts
 from turret.checkpoint.gguf_header import GgufFile, GgufTensorInfo, open_gguf
 from turret.checkpoint.model import Checkpoint, CheckpointKind, ResolveOptions
-from turret.checkpoint.normalize import normalized_config
+from turret.checkpoint.normalize import normalized_config, overridden
 from turret.checkpoint.resolve import locate_directory, resolve
 from turret.checkpoint.safetensors_files import SAFETENSORS_BITS, TensorView, iter_safetensors, open_safetensors
 
@@ -47,6 +47,7 @@ __all__ = [
     "open_gguf_checkpoint",
     "open_parts",
     "open_safetensors",
+    "overridden",
     "read_chat_templates",
     "read_json",
     "resolve",

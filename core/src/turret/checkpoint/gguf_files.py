@@ -48,7 +48,7 @@ def open_gguf_checkpoint(path: Path, reference: str, name: str | None = None) ->
 
     Raises LoadError naming the file and the tensor or key at fault, NotSupportedError for unknown architectures.
     """
-    parts = part_paths(path)
+    parts = _part_paths(path)
     file = open_gguf(parts[0])
     whole = _merged(parts) if len(parts) > 1 else file
     config = config_from_gguf(whole)
@@ -73,7 +73,7 @@ def open_gguf_checkpoint(path: Path, reference: str, name: str | None = None) ->
     )
 
 
-def part_paths(path: Path) -> list[Path]:
+def _part_paths(path: Path) -> list[Path]:
     """All parts of the file that `path` is a part of, in order; just `path` when it is not split."""
     match = _PART.match(path.name)
     if match is None:

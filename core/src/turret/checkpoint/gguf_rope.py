@@ -16,7 +16,7 @@ from typing import Any
 from turret.checkpoint.gguf_header import GgufArray, GgufFile
 from turret.errors import LoadError
 
-__all__ = ["rope_parameters"]
+__all__ = ["rope_parameters", "tidy"]
 
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _TOLERANCE = 1e-3

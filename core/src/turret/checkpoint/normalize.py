@@ -15,7 +15,9 @@ from turret.checkpoint.model import Checkpoint, CheckpointKind
 from turret.checkpoint.resolve import locate_directory
 from turret.errors import ConfigError, LoadError
 
-__all__ = ["normalized_config"]
+__all__ = ["normalized_config", "overridden"]
+
+_ROPE_NAMES = ("rope_theta", "rope_scaling", "rope_local_base_freq")
 
 
 def normalized_config(
@@ -37,19 +39,45 @@ def normalized_config(
     if hf_config_path is not None:
         source = locate_directory(hf_config_path)
         raw = read_json(source / "config.json" if source.is_dir() else source)
-    raw = _merge(raw, hf_overrides or {})
+    raw = overridden(raw, hf_overrides or {})
     if checkpoint.kind is CheckpointKind.GGUF and hf_config_path is None:
         return raw
     return _through_transformers(raw, source, trust_remote_code)
 
 
-def _merge(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`config` with values replaced and `*_config` sections merged. Rope settings may be named in the older way
+    (`rope_theta`, `rope_scaling`, `rope_local_base_freq`) although the config has `rope_parameters`."""
     merged = dict(config)
     for key, value in overrides.items():
         old = merged.get(key)
         section = key.endswith("_config") and isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merge(old, value) if section else value  # type: ignore[arg-type]
+        merged[key] = overridden(old, value) if section else value  # type: ignore[arg-type]
+    parameters = config.get("rope_parameters")
+    if isinstance(parameters, Mapping) and "rope_parameters" not in overrides:
+        named = {key: merged.pop(key) for key in _ROPE_NAMES if key in overrides}
+        if named:
+            merged["rope_parameters"] = _with_rope(parameters, named)
     return merged
+
+
+def _with_rope(parameters: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Rope parameters (of one kind, or by kind of layer) with the values that older names stand for."""
+    if any(isinstance(value, Mapping) for value in parameters.values()):
+        local = {"rope_theta": named["rope_local_base_freq"]} if "rope_local_base_freq" in named else {}
+        changes = {"full_attention": named, "sliding_attention": local}
+        return {
+            kind: _with_rope(its, changes.get(kind, {})) if isinstance(its, Mapping) else its
+            for kind, its in parameters.items()
+        }
+    changed = dict(parameters)
+    if "rope_scaling" in named:
+        scaling = dict(named["rope_scaling"] or {})
+        scaling["rope_type"] = scaling.get("rope_type", scaling.pop("type", "default"))
+        changed = {"rope_theta": parameters["rope_theta"], **scaling} if "rope_theta" in parameters else scaling
+    if "rope_theta" in named:
+        changed["rope_theta"] = named["rope_theta"]
+    return changed
 
 
 def _through_transformers(raw: dict[str, Any], source: Path, trust_remote_code: bool) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"
 
 
-def byte_alphabet() -> dict[str, int]:
+def _byte_alphabet() -> dict[str, int]:
     """Byte by character of the GPT-2 alphabet."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(b): b for b in printable}
@@ -37,7 +37,7 @@ class ByteLevelPieces:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
-        self._alphabet = byte_alphabet()
+        self._alphabet = _byte_alphabet()
         self._known: dict[int, bytes] = {}
 
     def bytes_of(self, token_id: int) -> bytes:

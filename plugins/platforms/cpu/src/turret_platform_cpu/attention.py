@@ -26,7 +26,7 @@ ELEMENT_OF_SIZE = {4: 0, 2: 1}
 
 
 @dataclass(frozen=True, slots=True)
-class StepGeometry:
+class _StepGeometry:
     """What all layers of a group share in one step: addresses and sizes in the order of the C struct, and the tensors
     that own the addresses."""
 
@@ -74,19 +74,19 @@ class CPUAttention:
         size = 2 * spec.num_kv_heads * spec.block_size * spec.head_size * SIZES[spec.dtype]
         return KVLayout(shape, spec.dtype, size)
 
-    def build(self, batch: AttentionBatch) -> StepGeometry:
+    def build(self, batch: AttentionBatch) -> _StepGeometry:
         """The step's addresses; nothing is computed."""
         owners = (batch.query_start, batch.seq_lens, batch.block_table, batch.slot_mapping)
         starts, lengths, table, slots = (tensor.data_ptr() for tensor in owners)
         requests = len(batch.seq_lens_list)
         tables = (starts, lengths, table, slots, batch.block_table.stride(0), requests, batch.query_start_list[-1])
-        return StepGeometry(tables, batch.block_size, batch.window or 0, owners)
+        return _StepGeometry(tables, batch.block_size, batch.window or 0, owners)
 
     def run(self, call: AttentionCall) -> None:
         """Write k and v, attend, fill `out`."""
         if self._run is None:
             raise RuntimeError("the native library was not built")
-        step: StepGeometry = call.metadata
+        step: _StepGeometry = call.metadata
         q, k, v, out, sinks = call.q, call.k, call.v, call.out, call.sinks
         self._run(
             q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), call.kv.data_ptr(),

@@ -18,7 +18,7 @@ def group_files(name: str, root: Path = Path("/"), controller: str | None = None
     `controller` None means version 2; otherwise the version 1 hierarchy of that controller.
     """
     top = root / MOUNT if controller is None else root / MOUNT / controller
-    path = own_group(root, controller)
+    path = _own_group(root, controller)
     if path is None:
         return []
     parts = [part for part in path.split("/") if part and part != ".."]
@@ -32,7 +32,7 @@ def group_files(name: str, root: Path = Path("/"), controller: str | None = None
     return contents
 
 
-def own_group(root: Path, controller: str | None) -> str | None:
+def _own_group(root: Path, controller: str | None) -> str | None:
     """This process's group as /proc/self/cgroup names it, or None if there is no such hierarchy."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

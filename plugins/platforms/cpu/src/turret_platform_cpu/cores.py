@@ -14,7 +14,7 @@ from pathlib import Path
 
 from turret_platform_cpu.cgroup import group_files
 
-__all__ = ["Processor", "compute_cpus", "processor", "quota"]
+__all__ = ["Processor", "compute_cpus", "first_of_each_core", "processor", "quota"]
 
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
 """Instruction sets worth naming, as Linux spells them."""

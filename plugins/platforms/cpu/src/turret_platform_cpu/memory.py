@@ -16,12 +16,12 @@ __all__ = ["memory_info", "total_memory"]
 
 def memory_info(root: Path = Path("/")) -> MemoryInfo:
     """Total: the machine's memory or the tightest group's limit. Free: what can be had without swapping, within it."""
-    machine = machine_memory(root)
-    total, free = machine.get("MemTotal", physical()), machine.get("MemAvailable", physical())
-    for limit, used in group_limits(root):
+    machine = _machine_memory(root)
+    total, free = machine.get("MemTotal", _physical()), machine.get("MemAvailable", _physical())
+    for limit, used in _group_limits(root):
         total = min(total, limit)
         free = min(free, max(0, limit - used))
-    return MemoryInfo(total=total, free=min(free, total), used_here=resident(root))
+    return MemoryInfo(total=total, free=min(free, total), used_here=_resident(root))
 
 
 def total_memory(root: Path = Path("/")) -> int:
@@ -29,7 +29,7 @@ def total_memory(root: Path = Path("/")) -> int:
     return memory_info(root).total
 
 
-def machine_memory(root: Path) -> dict[str, int]:
+def _machine_memory(root: Path) -> dict[str, int]:
     """/proc/meminfo in bytes; empty where there is none."""
     try:
         lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -39,14 +39,14 @@ def machine_memory(root: Path) -> dict[str, int]:
     return {key: int(value.split()[0]) * 1024 for key, value in pairs}
 
 
-def group_limits(root: Path) -> list[tuple[int, int]]:
+def _group_limits(root: Path) -> list[tuple[int, int]]:
     """(limit, used) of each group that limits memory. Used leaves out file pages that the kernel would drop."""
     found = []
     names = (("memory.max", "memory.current", None), ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"))
     for limit_name, used_name, controller in names:
         limits, used = group_files(limit_name, root, controller), group_files(used_name, root, controller)
         stats = group_files("memory.stat", root, controller)
-        droppable = inactive_file(stats[0]) if stats else 0
+        droppable = _inactive_file(stats[0]) if stats else 0
         if len(used) < len(limits):  # the root group of version 2 has no usage of its own
             used = used + ["0"] * (len(limits) - len(used))
         for limit, now in zip(limits, used, strict=False):
@@ -55,7 +55,7 @@ def group_limits(root: Path) -> list[tuple[int, int]]:
     return found
 
 
-def inactive_file(stat: str) -> int:
+def _inactive_file(stat: str) -> int:
     """Bytes of inactive file pages in a memory.stat."""
     for line in stat.splitlines():
         key, _, value = line.partition(" ")
@@ -64,7 +64,7 @@ def inactive_file(stat: str) -> int:
     return 0
 
 
-def resident(root: Path) -> int:
+def _resident(root: Path) -> int:
     """Resident memory of this process."""
     try:
         fields = (root / "proc/self/statm").read_text(encoding="ascii").split()
@@ -75,6 +75,6 @@ def resident(root: Path) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def physical() -> int:
+def _physical() -> int:
     """The machine's memory as the C library knows it."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -101,7 +101,7 @@ class Native:
         def call(*fields: float) -> None:
             code = function(pack(*fields))
             if code:
-                refuse(name, code)
+                _refuse(name, code)
 
         return call
 
@@ -119,7 +119,7 @@ class Native:
         return PackedWeight(handle, int(self.library.tc_packed_bytes(handle)), shape, self.library.tc_free)
 
 
-def refuse(name: str, code: int) -> None:
+def _refuse(name: str, code: int) -> None:
     """Raise what an op's return code means."""
     if code == -2:
         raise MemoryError(f"{name}: {REASONS[code]}")
@@ -140,7 +140,7 @@ def load() -> Native | None:
         library = ctypes.CDLL(str(path))
     except OSError as exc:
         raise PluginError(f"{path} cannot be loaded ({exc}); reinstall turret-platform-cpu on this machine") from exc
-    declare(library)
+    _declare(library)
     found = library.tc_abi_version()
     if found != ABI_VERSION:
         raise PluginError(f"{path} has ABI {found}, expected {ABI_VERSION}; reinstall turret-platform-cpu")
@@ -151,7 +151,7 @@ def load() -> Native | None:
     return native
 
 
-def declare(library: ctypes.CDLL) -> None:
+def _declare(library: ctypes.CDLL) -> None:
     """Tell ctypes the signatures."""
     pointer, integer, wide = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     signatures: dict[str, tuple[object, list[object]]] = {
