@@ -43,8 +43,11 @@ async def measure(batch: int, steps: int, step_seconds: float, async_depth: int)
     await client.start()
 
     def requests(name: str, count: int) -> list[Request]:
-        return [Request(request_id=f"{name}{i}", prompt_token_ids=[i + 1] * 64, sampling=SamplingParams(ignore_eos=True),
-                        max_tokens=count, seed=i) for i in range(batch)]
+        params = SamplingParams(ignore_eos=True)
+        return [
+            Request(request_id=f"{name}{i}", prompt_token_ids=[i + 1] * 64, sampling=params, max_tokens=count, seed=i)
+            for i in range(batch)
+        ]
 
     await asyncio.gather(*[read(client, r) for r in requests("warm", 50)])
     began, engine, own = time.perf_counter(), cpu_seconds(process.pid), cpu_seconds(os.getpid())
