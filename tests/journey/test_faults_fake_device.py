@@ -82,7 +82,7 @@ def test_a_context_that_cannot_fit_is_told_with_the_length_that_does(fake) -> No
 def test_the_device_that_was_named_is_used(fake, caplog) -> None:
     with caplog.at_level(logging.INFO, logger="turret_platform_fake"), fake(option(devices=2), device="fake:1") as llm:
         assert len(tokens(ask(llm, 5))[0]) == 8
-    assert "computing on fake device 1" in caplog.messages
+    assert "computing on fake device 1, threads: 1" in caplog.messages
 
 
 def test_a_device_that_is_not_there(fake) -> None:

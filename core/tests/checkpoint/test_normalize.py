@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from transformers import AutoConfig, Gemma3TextConfig, LlamaConfig
 
-from turret.checkpoint import Checkpoint, ResolveOptions, max_context, normalized_config, resolve
+from turret.checkpoint import Checkpoint, CheckpointKind, ResolveOptions, max_context, normalized_config, resolve
 from turret.errors import ConfigError, LoadError
 
 
@@ -65,6 +66,29 @@ def test_overrides_reach_derived_values(tmp_path: Path) -> None:
     config = normalized_config(checkpoint, {"rope_parameters": rope, "max_position_embeddings": 4096})
     assert config["rope_parameters"]["rope_type"] == "yarn"
     assert max_context(config) == 4096
+
+
+@pytest.mark.parametrize("file", ["safetensors", "rebuilt"])
+def test_older_names_of_rope_settings_change_the_newer_ones(tmp_path: Path, file: str) -> None:
+    """A file that transformers writes today has `rope_parameters`; people override what they know."""
+    checkpoint = written(tmp_path / "m", LlamaConfig(num_hidden_layers=2, max_position_embeddings=1024).to_dict())
+    if file == "rebuilt":
+        checkpoint = msgspec.structs.replace(checkpoint, kind=CheckpointKind.GGUF)
+    theta = normalized_config(checkpoint, {"rope_theta": 5e5})
+    assert theta["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e5}
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+    scaled = normalized_config(checkpoint, {"rope_scaling": scaling, "rope_theta": 5e5})
+    wanted = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 5e5}
+    assert {key: scaled["rope_parameters"][key] for key in wanted} == wanted
+    assert max_context(scaled) == 4096
+    off = normalized_config(written(tmp_path / "n", scaled), {"rope_scaling": None})
+    assert off["rope_parameters"] == {"rope_type": "default", "rope_theta": 5e5}
+
+
+def test_older_names_reach_each_kind_of_layer(tmp_path: Path) -> None:
+    checkpoint = written(tmp_path / "m", Gemma3TextConfig(num_hidden_layers=2).to_dict())
+    ropes = normalized_config(checkpoint, {"rope_theta": 7.0, "rope_local_base_freq": 3.0})["rope_parameters"]
+    assert (ropes["full_attention"]["rope_theta"], ropes["sliding_attention"]["rope_theta"]) == (7.0, 3.0)
 
 
 def test_config_from_elsewhere(tmp_path: Path) -> None:

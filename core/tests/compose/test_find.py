@@ -11,7 +11,8 @@ from turret.compose.find import find_model, resolve_options, tokenizer_options
 from turret.config import Config
 from turret.errors import ConfigError
 
-TEXT = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 64, "vocab_size": 9}
+TEXT = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 64,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "vocab_size": 9}  # fmt: skip
 
 
 @pytest.fixture
@@ -34,6 +35,11 @@ def test_the_context_is_the_models(model: str) -> None:
     assert find_model(config(model, hf_overrides={"max_position_embeddings": 128})).max_model_len == 128
     with pytest.raises(ConfigError, match=r"--max-model-len 65 is more than the 64 tokens"):
         find_model(config(model, max_model_len=65))
+
+
+def test_scaling_on_demand_lengthens_the_context(model: str) -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    assert find_model(config(model, hf_overrides={"rope_scaling": scaling})).max_model_len == 256
 
 
 def test_a_window_caps_the_context_where_windows_are_off(model: str) -> None:

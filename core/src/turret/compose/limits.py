@@ -5,7 +5,7 @@ Owns: the context length and the step's limits. Knows no plugin.
 
 from __future__ import annotations
 
-from turret.checkpoint import Checkpoint, max_context
+from turret.checkpoint import Checkpoint, max_context, overridden
 from turret.config import CacheConfig, ModelConfig, SchedulerConfig
 from turret.errors import ConfigError
 from turret.kv import KVCacheManager
@@ -23,7 +23,7 @@ def context_length(model: ModelConfig, checkpoint: Checkpoint) -> int:
 
     `hf_overrides` may raise the model's own length (rope scaling on demand).
     """
-    config = {**checkpoint.config, **model.hf_overrides}
+    config = overridden(checkpoint.config, model.hf_overrides)
     own = max_context(config) if model.hf_overrides else checkpoint.max_context
     window = config.get("sliding_window")
     if model.disable_sliding_window and isinstance(window, int):

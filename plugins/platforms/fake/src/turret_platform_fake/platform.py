@@ -78,7 +78,7 @@ class FakePlatform:
         import torch
 
         torch.set_num_threads(env.threads or 1)
-        logger.info("computing on fake device %d", env.device_index)
+        logger.info("computing on fake device %d, threads: %d", env.device_index, torch.get_num_threads())
         self._rss_at_start = _rss_bytes()
 
     def ops(self) -> OpProvider | None:
