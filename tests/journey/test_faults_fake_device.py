@@ -14,6 +14,7 @@ from turret.compose.decide import choose_platform
 from turret.errors import ConfigError, EngineDeadError, PluginError
 from turret.llm import RequestOutput
 from turret.plugins import HostSettings, PluginHost, Policy, parse_settings
+from turret_platform_fake.platform import FakePlatform
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, logprobs=0)
 BYTES_PER_BLOCK = 3 * 2 * 2 * 16 * 16 * 4
@@ -122,6 +123,14 @@ def test_a_probe_that_hangs_is_given_up_and_one_that_is_slow_is_told(caplog) -> 
     with caplog.at_level(logging.WARNING, logger="turret.plugins"):
         assert choose_platform("fake", host(probe_seconds=0.1))[1] == 0
     assert re.search(r"turret-platform-fake.* took 0\.\d s to answer probe\(\)", caplog.text)
+
+
+def test_a_device_is_asked_once(fake, monkeypatch) -> None:
+    """A probe may take seconds."""
+    probe, calls = FakePlatform.probe, []
+    monkeypatch.setattr(FakePlatform, "probe", lambda self: calls.append(1) or probe(self))
+    with fake():
+        assert len(calls) == 1
 
 
 @pytest.mark.parametrize("executor", ["uni", "mp"])

@@ -163,6 +163,7 @@ def test_options_of_the_http_server(serve, tiny_llama: str) -> None:
         body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
         chat = httpx.post(f"{url}/v1/chat/completions", json=body)
         assert chat.json()["choices"][0]["message"]["role"] == "robot"
+        assert 'cache_dtype="float32"' in httpx.get(f"{url}/metrics").text, "what auto came to"
         assert httpx.get(f"{url}/load").json() == {"server_load": 0}
         asked = {"origin": "http://a.example", "access-control-request-method": "POST"}
         allowed = httpx.options(f"{url}/v1/models", headers={**asked, "access-control-request-headers": "x-a"})

@@ -151,3 +151,17 @@ def test_flags():
     assert [parse_flag(t) for t in ("1", "Yes", "on", "0", "false", "OFF")] == [True] * 3 + [False] * 3
     with pytest.raises(ValueError, match="neither"):
         parse_flag("maybe")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cpu_threads", 0), ("max_log_len", -1), ("h11_max_incomplete_event_size", 0), ("block_size", 300),
+        ("max_num_seqs", 0), ("shutdown_timeout", -1.0), ("gpu_memory_utilization", 1.5), ("max_logprobs", -2),
+        ("kv_cache_memory_bytes", 0), ("tensor_parallel_size", 2), ("max_long_partial_prefills", 2),
+    ],
+)  # fmt: skip
+def test_values_out_of_range_name_the_option(name, value):
+    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} ") as told:
+        Config.from_options({name: value})
+    assert told.value.option == name.replace("_", "-")

@@ -50,6 +50,11 @@ class Decision:
     device_index: int
 
     @property
+    def kv_dtype(self) -> str:
+        """The type that keys and values are kept in."""
+        return _kv_dtype(self.config)
+
+    @property
     def names(self) -> dict[str, str]:
         """What was chosen, for logs and `/server_info`."""
         return {
@@ -86,8 +91,9 @@ def choose_platform(device: str, host: PluginHost) -> tuple[Platform, int]:
     if number and not number.isdigit():
         raise ConfigError(f"--device {device} must read NAME or NAME:INDEX, such as cuda:1", "device")
     explicit = None if name == "auto" else name
-    platform: Platform = host.load(host.select("platform", explicit=explicit).require())
-    devices = platform.probe()
+    candidate = host.select("platform", explicit=explicit).require()
+    platform: Platform = host.load(candidate)
+    devices = host.devices(candidate)
     index = int(number or 0)
     if index not in {d.index for d in devices}:
         found = ", ".join(f"{platform.name}:{d.index}" for d in devices) or "none"
@@ -99,15 +105,18 @@ def choose_platform(device: str, host: PluginHost) -> tuple[Platform, int]:
 
 def attention_query(config: EngineConfig, need: Any, device: str) -> AttentionQuery:
     """One kind of layer as a query for attention backends."""
-    kv_dtype = config.model.dtype if config.cache.kv_cache_dtype == "auto" else config.cache.kv_cache_dtype
     assert config.cache.block_size is not None
     return AttentionQuery(
         device=device,
         dtype=config.model.dtype,
-        kv_dtype=kv_dtype,
+        kv_dtype=_kv_dtype(config),
         block_size=config.cache.block_size,
         **dataclasses.asdict(need),
     )
+
+
+def _kv_dtype(config: EngineConfig) -> str:
+    return config.model.dtype if config.cache.kv_cache_dtype == "auto" else config.cache.kv_cache_dtype
 
 
 def _fill_in(spec: EngineSpec, platform: Platform, model_config: Mapping[str, Any]) -> EngineConfig:

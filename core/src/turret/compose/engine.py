@@ -100,6 +100,8 @@ def _facts(decision: Decision, host: PluginHost, facts: WorkerFacts, worker: Wor
         "weight_bytes": facts.weight_bytes,
         "load_seconds": round(facts.load_seconds, 3),
         "plugins": plan,
+        "cache_dtype": decision.kv_dtype,
+        "gpu_memory_utilization": decision.config.cache.gpu_memory_utilization,
         "max_num_seqs": decision.config.scheduler.max_num_seqs,
         "max_num_batched_tokens": decision.config.scheduler.max_num_batched_tokens,
         "worker_pid": worker.call("pid", []),

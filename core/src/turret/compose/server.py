@@ -105,8 +105,8 @@ def cache_facts(config: Config, ready: EngineReady) -> Mapping[str, Any]:
         "num_gpu_blocks": ready.num_blocks,
         "enable_prefix_caching": cache.enable_prefix_caching,
         "prefix_caching_hash_algo": cache.prefix_caching_hash_algo,
-        "cache_dtype": cache.kv_cache_dtype,
-        "gpu_memory_utilization": cache.gpu_memory_utilization,
+        "cache_dtype": ready.facts.get("cache_dtype", cache.kv_cache_dtype),
+        "gpu_memory_utilization": ready.facts.get("gpu_memory_utilization", cache.gpu_memory_utilization),
     }
 
 

@@ -90,7 +90,8 @@ class CacheConfig:
     """The KV cache: how big, how cut, whether prefixes are shared."""
 
     block_size: int | None = opt(None, "Tokens per KV block; unset: the platform's choice (16 on CPUs).")
-    gpu_memory_utilization: float = opt(0.9, "Share of device memory this instance may use (of RAM, on CPUs).")
+    gpu_memory_utilization: float = opt(
+        0.9, "Share of device memory this instance may use; on CPUs of RAM, and 0.5 unless set.")
     kv_cache_memory_bytes: int | None = opt(None, "Exact KV cache size per device, in bytes.", kind="size")
     num_gpu_blocks_override: int | None = opt(None, "Fix the number of KV blocks instead of measuring memory.")
     enable_prefix_caching: bool = opt(True, "Reuse KV blocks of equal prompt prefixes.", negatable=True)
@@ -159,6 +160,10 @@ class DeviceConfig:
     attention_backend: str | None = opt(None, "Attention plugin; unset: chosen automatically.")
     cpu_threads: int | None = opt(None, "Threads for compute on CPUs; unset: the cores this process may use.")
 
+    def __post_init__(self) -> None:
+        _require(self.cpu_threads is None or self.cpu_threads >= 1, "cpu-threads",
+                 f"must be at least 1, got {self.cpu_threads}")
+
 
 @dataclass(frozen=True, slots=True)
 class PluginConfig:
@@ -205,6 +210,8 @@ class ServerConfig:
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", f"must be in [0, 65535], got {self.port}")
         _require(self.shutdown_timeout >= 0, "shutdown-timeout", "must not be negative")
+        _require(self.h11_max_incomplete_event_size >= 1, "h11-max-incomplete-event-size",
+                 f"must be at least 1 byte, got {self.h11_max_incomplete_event_size}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +222,10 @@ class ObservabilityConfig:
     enable_log_requests: bool = opt(False, "Log each incoming request.", negatable=True)
     max_log_len: int | None = opt(None, "Cut logged prompts to this many characters.")
     log_level: str = opt("info", "Verbosity of turret's log.", choices=("debug", "info", "warning", "error"))
+
+    def __post_init__(self) -> None:
+        _require(self.max_log_len is None or self.max_log_len >= 0, "max-log-len",
+                 f"must not be negative, got {self.max_log_len}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class PluginHost:
         self._states: dict[tuple[str, str, str], State] = {}
         self._faults: dict[tuple[str, str, str], Fault] = {}
         self._loaded: dict[tuple[str, str, str], object] = {}
+        self._probed: dict[tuple[str, str, str], Sequence[Any]] = {}
         self._warned: set[tuple[str, str, str]] = set()
         self._lock = threading.RLock()
 
@@ -157,6 +158,10 @@ class PluginHost:
                 self._loaded[candidate.id] = guard(candidate, self._create(candidate))
             self._states[candidate.id] = State.ACTIVE
             return self._loaded[candidate.id]
+
+    def devices(self, candidate: Candidate) -> Sequence[Any]:
+        """What the probe of a platform that was selected here found; it is asked once, and under the deadline."""
+        return self._probed[candidate.id]
 
     def options(self, candidate: Candidate) -> Mapping[str, Any]:
         """The candidate's options, validated; raises ConfigError."""
@@ -276,6 +281,7 @@ class PluginHost:
         if isinstance(answer, Verdict):
             return answer
         if isinstance(answer, (list, tuple)):
+            self._probed[candidate.id] = answer
             return Verdict.yes(f"{len(answer)} device(s)") if answer else Verdict.no("its probe found no device")
         reason = f"{asked}() returned {type(answer).__name__}, not a Verdict"
         remedy = f"report it to the authors of {candidate.distribution}"
