@@ -11,7 +11,6 @@
 
 constexpr int kPart = 256;
 constexpr int kSubBlock = 16;
-constexpr int kMaxHead = 512;
 constexpr float kMasked = -1e30f;
 constexpr float kMaskedBelow = -1e29f;
 
@@ -144,25 +143,36 @@ static void merge(float* state, const float* part, int64_t head) {
 
 #if defined(__AVX512BF16__)
 
-// Scores of R rows against sub-blocks [begin, end) (tokens, multiples of 16), bf16 throughout.
-template <int R>
-static void dot_scores(const AttentionArgs& a, const PageView<bf16>& view, const bf16* q, const RowSet& rows, int64_t part, int64_t begin, int64_t end, float* scores) {
+// Scores of R rows against N sub-blocks from `token` on. More than one at a time keeps more sums in flight and more pages
+// on their way; each score is the same chain of operations either way.
+template <int R, int N>
+static void dot_scores(const AttentionArgs& a, const PageView<bf16>& view, const bf16* q, const RowSet& rows, int64_t part, int64_t token, float* scores) {
   const int64_t head = view.head;
-  for (int64_t token = begin; token < end; token += kSubBlock) {
-    const bf16* key = view.key(token);
-    __m512 s[R];
-    for (int r = 0; r < R; r++) s[r] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < head; d += 2, key += 32) {
-      const __m512i k = _mm512_loadu_si512(key);
-#pragma GCC unroll 12
-      for (int r = 0; r < R; r++) s[r] = dot(s[r], k, pair_of(q + r * head + d));
+  const bf16 *key[N], *value[N];
+  __m512 s[N][R];
+  for (int n = 0; n < N; n++) {
+    key[n] = view.key(token + n * kSubBlock);
+    value[n] = view.value(token + n * kSubBlock, a.kv_heads);
+    for (int r = 0; r < R; r++) s[n][r] = _mm512_setzero_ps();
+  }
+  for (int64_t d = 0; d < head; d += 2) {
+    __m512i k[N];
+    for (int n = 0; n < N; n++) {
+      k[n] = _mm512_loadu_si512(key[n] + d * kSubBlock);
+      if (R <= 6) _mm_prefetch((const char*)(value[n] + d * kSubBlock), _MM_HINT_T0);  // values are next
     }
+#pragma GCC unroll 12
     for (int r = 0; r < R; r++) {
-      float* to = scores + r * kPart + (token - part);
-      _mm512_storeu_ps(to, s[r]);
-      finish_scores(a, rows, r, token, to);
+      const __m512i b = pair_of(q + r * head + d);
+      for (int n = 0; n < N; n++) s[n][r] = dot(s[n][r], k[n], b);
     }
   }
+  for (int n = 0; n < N; n++)
+    for (int r = 0; r < R; r++) {
+      float* to = scores + r * kPart + (token - part) + n * kSubBlock;
+      _mm512_storeu_ps(to, s[n][r]);
+      finish_scores(a, rows, r, token + n * kSubBlock, to);
+    }
 }
 
 // out[R][head columns c .. c + 16 * C] = weights . values over tokens [begin, end).
@@ -196,7 +206,11 @@ static void dot_part(const AttentionArgs& a, const PageView<bf16>& view, const v
   int64_t begin = rows.low_min > part ? rows.low_min / kSubBlock * kSubBlock : part;
   int64_t stop = rows.high_max < part + kPart ? rows.high_max : part + kPart;
   const int64_t end = (stop + kSubBlock - 1) / kSubBlock * kSubBlock;
-  dot_scores<R>(a, view, static_cast<const bf16*>(query), rows, part, begin, end, scores);
+  constexpr int N = R <= 3 ? 4 : R <= 6 ? 2 : 1;
+  const auto* q = static_cast<const bf16*>(query);
+  int64_t token = begin;
+  for (; token + N * kSubBlock <= end; token += N * kSubBlock) dot_scores<R, N>(a, view, q, rows, part, token, scores);
+  for (; token < end; token += kSubBlock) dot_scores<R, 1>(a, view, q, rows, part, token, scores);
   auto* weights = reinterpret_cast<bf16*>(scores);
   for (int r = 0; r < R; r++) {
     float* s = scores + r * kPart;

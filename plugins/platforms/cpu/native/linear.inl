@@ -22,16 +22,40 @@ TC_INLINE int64_t align64(int64_t n) { return (n + 63) & ~int64_t(63); }
 
 // ---- decoding to float32 -------------------------------------------------------------------------------------------
 
+// Codes of value k (within the unit) of all columns, as what they stand for.
+static void codes_of_row(const Packed& w, const uint8_t* unit, int k, float* out) {
+  const uint8_t* codes = unit + w.code_offset();
+  if (w.code_bits == 8) {
+    const auto* row = reinterpret_cast<const int8_t*>(codes) + k / 2 * kPanel * 2 + k % 2;
+    for (int c = 0; c < kPanel; c++) out[c] = float(row[2 * c]);
+    return;
+  }
+  const auto* run = reinterpret_cast<const uint16_t*>(codes + k / 32 * w.run_bytes());
+  const int octet = k % 32 / 8, t = k % 8 / 2, place = 4 * octet + t, first = code_offset_of(w.table);
+  for (int half = 0; half < 2; half++) {
+    const uint16_t* words = run + (octet * 2 + half) * 32 + k % 2;
+    int code[16];
+    for (int c = 0; c < 16; c++) code[c] = (words[2 * c] >> (4 * t)) & 15;
+    const uint16_t* high = run + 256 + k % 2;
+    if (w.code_bits == 5)
+      for (int c = 0; c < 16; c++) code[c] |= ((high[half * 32 + 2 * c] >> place) & 1) << 4;
+    if (w.code_bits == 6)
+      for (int c = 0; c < 16; c++) code[c] |= ((high[(half * 2 + place / 8) * 32 + 2 * c] >> (2 * (place % 8))) & 3) << 4;
+    if (w.table == kIQ4)
+      for (int c = 0; c < 16; c++) out[16 * half + c] = float(kIQ4Values[code[c]]);
+    else
+      for (int c = 0; c < 16; c++) out[16 * half + c] = float(code[c] + first);
+  }
+}
+
 // One unit of codes to float32 [unit][32], bit for bit the values of the format.
 static void decode_unit_wide(const Packed& w, const uint8_t* unit, float* out) {
-  alignas(64) float d[kPanel], low[kPanel], scale[kPanel], offset[kPanel];
+  alignas(64) float d[kPanel], low[kPanel] = {}, scale[kPanel], offset[kPanel];
   const auto* d16 = reinterpret_cast<const uint16_t*>(unit + w.d_offset());
   const auto* l16 = reinterpret_cast<const uint16_t*>(unit + w.low_offset());
   for (int c = 0; c < kPanel; c++) d[c] = from_f16(d16[c]);
   if (w.has_low)
     for (int c = 0; c < kPanel; c++) low[c] = from_f16(l16[c]);
-  const uint8_t* codes = unit + w.code_offset();
-  const float* table = kCodeTables[w.table];
   for (int g = 0; g < w.unit / w.sub; g++) {
     const auto* s8 = reinterpret_cast<const int8_t*>(unit + w.sub_offset()) + g * kPanel;
     const uint8_t* o8 = unit + w.sub_low_offset() + g * kPanel;
@@ -39,32 +63,13 @@ static void decode_unit_wide(const Packed& w, const uint8_t* unit, float* out) {
       scale[c] = w.has_sub ? d[c] * float(s8[c]) : d[c];
       offset[c] = w.has_low ? (w.has_sub ? 0.f - low[c] * float(o8[c]) : low[c]) : 0.f;
     }
-    float* o = out + int64_t(g) * w.sub * kPanel;
-    const int k0 = g * w.sub;
-    if (w.code_bits == 8) {
-      for (int k = 0; k < w.sub; k++) {
-        const auto* row = reinterpret_cast<const int8_t*>(codes) + (k0 + k) / 2 * kPanel * 2 + (k0 + k) % 2;
-        for (int c = 0; c < kPanel; c++) o[k * kPanel + c] = scale[c] * float(row[2 * c]);
-      }
-    } else {
-      for (int k = 0; k < w.sub; k++) {
-        const int at = k0 + k, shift = 4 * (at % 8 / 2);
-        for (int half = 0; half < 2; half++) {
-          const auto* words = reinterpret_cast<const uint16_t*>(codes) + (at / 8 * 2 + half) * 32 + at % 2;
-          float* to = o + k * kPanel + 16 * half;
-          const float* s = scale + 16 * half;
-          if (w.table == kIQ4) {
-            for (int c = 0; c < 16; c++) to[c] = s[c] * table[(words[2 * c] >> shift) & 15];
-          } else {
-            const float first = table[0];
-            for (int c = 0; c < 16; c++) to[c] = s[c] * (float((words[2 * c] >> shift) & 15) + first);
-          }
-        }
-      }
+    for (int k = g * w.sub; k < (g + 1) * w.sub; k++) {
+      float* o = out + k * kPanel;
+      codes_of_row(w, unit, k, o);
+      for (int c = 0; c < kPanel; c++) o[c] = scale[c] * o[c];
+      if (w.has_low)
+        for (int c = 0; c < kPanel; c++) o[c] += offset[c];
     }
-    if (w.has_low)
-      for (int k = 0; k < w.sub; k++)
-        for (int c = 0; c < kPanel; c++) o[k * kPanel + c] += offset[c];
   }
 }
 
@@ -218,10 +223,31 @@ TC_INLINE __m512i pair_of(const bf16* x) {
   return _mm512_set1_epi32(both);
 }
 
-TC_INLINE __m512i table_of(int table) {
+// What codes [first, first + 32) stand for; four-bit tables repeat, since a lookup takes the low five bits of a word.
+TC_INLINE __m512i table_of(int table, int bits, int first) {
   alignas(64) bf16 entries[32];
-  for (int i = 0; i < 32; i++) entries[i] = to_bf16(kCodeTables[table][i % 16]);
+  for (int i = 0; i < 32; i++) entries[i] = to_bf16(float(code_value(table, bits == 4 ? i % 16 : first + i)));
   return _mm512_load_si512(entries);
+}
+
+// Brings the bits that belong to place PLACE of a run to where an index has its bits from 4 on; other bits are garbage.
+template <int BITS, int PLACE>
+TC_INLINE __m512i high_bits(const __m512i* high) {
+  constexpr int at = BITS == 5 ? PLACE : 2 * (PLACE % 8);
+  const __m512i words = high[BITS == 5 ? 0 : PLACE / 8];
+  if (at < 4) return _mm512_slli_epi16(words, 4 - at);
+  if (at > 4) return _mm512_srli_epi16(words, at - 4);
+  return words;
+}
+
+// Codes of four to six bits to bf16: value pair T of an octet. A lookup ignores the bits above those it needs.
+template <int BITS, int OCTET, int T>
+TC_INLINE __m512i look_up(__m512i words, const __m512i* high, __m512i table, __m512i upper) {
+  const __m512i low = T == 0 ? words : _mm512_srli_epi16(words, 4 * T);
+  if (BITS == 4) return _mm512_permutexvar_epi16(low, table);
+  // low & 15 | high & ~15, in one operation
+  const __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), low, high_bits<BITS, 4 * OCTET + T>(high), 0xca);
+  return BITS == 5 ? _mm512_permutexvar_epi16(index, table) : _mm512_permutex2var_epi16(table, index, upper);
 }
 
 // 32 int8 to 32 bf16, exactly.
@@ -241,63 +267,90 @@ TC_INLINE void group_scales(const uint8_t* scales, const uint8_t* offsets, __m51
   }
 }
 
+// What is needed to turn codes into operands: their tables, the run at hand and the stream's prefetch.
+struct CodeStream {
+  __m512i table, upper;
+  __m512i high[2][2];  // bits above four of a run: [half][word set]
+  const uint8_t* run;
+  const uint8_t* ahead;
+  int64_t step;
+};
+
+// Adds one octet (8 values along K) to the sums of R rows.
+template <int R, int BITS, int OCTET>
+TC_INLINE void add_octet(CodeStream& w, const bf16* x, int64_t x_stride, __m512 (&s)[R][2]) {
+  __m512i codes[2][4];
+  for (int line = 0; line <= BITS / 2; line++) _mm_prefetch((const char*)(w.ahead + 64 * line), _MM_HINT_T0);
+  w.ahead += w.step;
+  for (int h = 0; h < 2; h++) {
+    if (BITS == 8) {
+      for (int t = 0; t < 4; t++) codes[h][t] = widen_codes(w.run + 256 * OCTET + 64 * t + 32 * h);
+    } else {
+      const __m512i words = _mm512_load_si512(w.run + 128 * OCTET + 64 * h);
+      codes[h][0] = look_up<BITS, OCTET, 0>(words, w.high[h], w.table, w.upper);
+      codes[h][1] = look_up<BITS, OCTET, 1>(words, w.high[h], w.table, w.upper);
+      codes[h][2] = look_up<BITS, OCTET, 2>(words, w.high[h], w.table, w.upper);
+      codes[h][3] = look_up<BITS, OCTET, 3>(words, w.high[h], w.table, w.upper);
+    }
+  }
+#pragma GCC unroll 4
+  for (int t = 0; t < 4; t++)
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+      const __m512i b = pair_of(x + r * x_stride + 8 * OCTET + 2 * t);
+      s[r][0] = dot(s[r][0], codes[0][t], b);
+      s[r][1] = dot(s[r][1], codes[1][t], b);
+    }
+}
+
+// Scales of a unit and where its groups' own lie.
+struct UnitScales {
+  __m512 d[2], m[2];
+  const uint8_t *scales, *offsets;
+};
+
+// Adds a group's sums, scaled (and its offset times the sum of its activations), to the rows' totals; clears the sums.
+template <int R, bool SCALED, bool LOW>
+TC_INLINE void close_group(const UnitScales& u, int group, const float* sums, int64_t sums_stride, __m512 (&s)[R][2], __m512 (&c)[R][2]) {
+  for (int v = 0; v < 2; v++) {
+    __m512 scale = u.d[v], low = u.m[v];
+    if (SCALED) group_scales<LOW>(u.scales + group * kPanel + 16 * v, u.offsets + group * kPanel + 16 * v, u.d[v], u.m[v], scale, low);
+    for (int r = 0; r < R; r++) {
+      c[r][v] = _mm512_fmadd_ps(s[r][v], scale, c[r][v]);
+      if (LOW) c[r][v] = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride]), c[r][v]);
+      s[r][v] = _mm512_setzero_ps();
+    }
+  }
+}
+
 // A whole panel for up to kCodeRows rows: codes go from the stream to the dot product without a stop in the cache. Decoding
 // them again for the next rows costs less than storing them would.
 template <int R, int BITS, int SUB, bool SCALED, bool LOW>
 static void code_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, float* acc) {
-  const __m512i table = table_of(w.table);
-  const int groups = w.unit / SUB;
-  const int64_t units = w.units(), code_offset = w.code_offset(), scale_offset = w.sub_offset(), low_offset = w.sub_low_offset();
+  const int runs = w.unit / 32;
+  const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes();
   // Prefetches go over the stream evenly, headers included: a burst of them at each header halved the speed.
-  const int64_t step = w.unit_bytes / (w.unit / 8);
-  const uint8_t* ahead = unit + kAhead;
-  __m512 c[R][2];
-  for (int r = 0; r < R; r++) c[r][0] = c[r][1] = _mm512_setzero_ps();
+  CodeStream stream{table_of(w.table, BITS, 0), table_of(w.table, BITS, 32), {}, unit, unit + kAhead, w.unit_bytes / (w.unit / 8)};
+  __m512 s[R][2], c[R][2];
+  for (int r = 0; r < R; r++) s[r][0] = s[r][1] = c[r][0] = c[r][1] = _mm512_setzero_ps();
   for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
-    __m512 d[2], m[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    UnitScales own;
     for (int h = 0; h < 2; h++) {
-      d[h] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)unit + h));
-      if (LOW) m[h] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + 64) + h));
+      own.d[h] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)unit + h));
+      own.m[h] = LOW ? _mm512_cvtph_ps(_mm256_load_si256((const __m256i*)(unit + 64) + h)) : _mm512_setzero_ps();
     }
-    const uint8_t* from = unit + code_offset;
-    for (int g = 0; g < groups; g++) {
-      __m512 s[R][2];
-      for (int r = 0; r < R; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
-#pragma GCC unroll 4
-      for (int octet = 0; octet < SUB / 8; octet++, from += 32 * BITS, x += 8) {
-        __m512i codes[2][4];
-        for (int line = 0; line <= BITS / 2; line++) _mm_prefetch((const char*)(ahead + 64 * line), _MM_HINT_T0);
-        ahead += step;
-        if (BITS == 4) {
-          for (int h = 0; h < 2; h++) {  // the lookup uses the low five bits of a word: tables repeat after 16 entries
-            const __m512i words = _mm512_load_si512(from + 64 * h);
-            codes[h][0] = _mm512_permutexvar_epi16(words, table);
-            codes[h][1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table);
-            codes[h][2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table);
-            codes[h][3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table);
-          }
-        } else {
-          for (int t = 0; t < 4; t++)
-            for (int h = 0; h < 2; h++) codes[h][t] = widen_codes(from + 64 * t + 32 * h);
-        }
-#pragma GCC unroll 4
-        for (int t = 0; t < 4; t++)
-#pragma GCC unroll 6
-          for (int r = 0; r < R; r++) {
-            const __m512i b = pair_of(x + r * x_stride + 2 * t);
-            s[r][0] = dot(s[r][0], codes[0][t], b);
-            s[r][1] = dot(s[r][1], codes[1][t], b);
-          }
-      }
-      for (int v = 0; v < 2; v++) {
-        __m512 scale = d[v], low = m[v];
-        if (SCALED) group_scales<LOW>(unit + scale_offset + g * kPanel + 16 * v, unit + low_offset + g * kPanel + 16 * v, d[v], m[v], scale, low);
-        for (int r = 0; r < R; r++) {
-          c[r][v] = _mm512_fmadd_ps(s[r][v], scale, c[r][v]);
-          if (LOW) c[r][v] = _mm512_fmadd_ps(low, _mm512_set1_ps(sums[r * sums_stride]), c[r][v]);
-        }
-      }
-      sums++;
+    own.scales = unit + w.sub_offset();
+    own.offsets = unit + w.sub_low_offset();
+    stream.run = unit + code_offset;
+    for (int g = 0; g < runs; g++, x += 32, stream.run += run_bytes) {
+      if (BITS == 5 || BITS == 6)
+        for (int i = 0; i < 2 * (BITS - 4); i++) stream.high[i / (BITS - 4)][i % (BITS - 4)] = _mm512_load_si512(stream.run + 512 + 64 * i);
+      add_octet<R, BITS, 0>(stream, x, x_stride, s);
+      add_octet<R, BITS, 1>(stream, x, x_stride, s);
+      if (SUB == 16) close_group<R, SCALED, LOW>(own, 2 * g, sums++, sums_stride, s, c);
+      add_octet<R, BITS, 2>(stream, x, x_stride, s);
+      add_octet<R, BITS, 3>(stream, x, x_stride, s);
+      close_group<R, SCALED, LOW>(own, SUB == 16 ? 2 * g + 1 : g, sums++, sums_stride, s, c);
     }
   }
   for (int r = 0; r < R; r++)
@@ -328,18 +381,25 @@ using CodeTile = void (*)(const Packed&, const uint8_t*, const bf16*, int64_t, c
 using PlainTile = void (*)(const bf16*, int64_t, const bf16*, int64_t, float*);
 #define TC_SIX(name, ...) \
   { nullptr, name<1, __VA_ARGS__>, name<2, __VA_ARGS__>, name<3, __VA_ARGS__>, name<4, __VA_ARGS__>, name<5, __VA_ARGS__>, name<6, __VA_ARGS__> }
-#define TC_LOW(bits, sub, scaled) { TC_SIX(code_tile, bits, sub, scaled, false), TC_SIX(code_tile, bits, sub, scaled, true) }
-static const CodeTile kCodeTiles[2][3][2][kCodeRows + 1] = {  // [8 bits][scaled 16, scaled 32, 32][has low][rows]
-    {TC_LOW(4, 16, true), TC_LOW(4, 32, true), TC_LOW(4, 32, false)},
-    {TC_LOW(8, 16, true), TC_LOW(8, 32, true), TC_LOW(8, 32, false)},
-};
 static const PlainTile kPlainTiles[kPlainRows + 1] = {
     nullptr, plain_tile<1>, plain_tile<2>, plain_tile<3>, plain_tile<4>, plain_tile<5>, plain_tile<6>,
     plain_tile<7>, plain_tile<8>, plain_tile<9>, plain_tile<10>, plain_tile<11>, plain_tile<12>,
 };
 
 static CodeTile code_tile_of(const Packed& w, int64_t rows) {
-  return kCodeTiles[w.code_bits == 8][w.has_sub ? (w.sub == 32 ? 1 : 0) : 2][w.has_low][rows];
+  static const CodeTile plain4[] = TC_SIX(code_tile, 4, 32, false, false), low4[] = TC_SIX(code_tile, 4, 32, false, true);
+  static const CodeTile scaled4[] = TC_SIX(code_tile, 4, 32, true, false), both4[] = TC_SIX(code_tile, 4, 32, true, true);
+  static const CodeTile short4[] = TC_SIX(code_tile, 4, 16, true, false), short_low4[] = TC_SIX(code_tile, 4, 16, true, true);
+  static const CodeTile plain5[] = TC_SIX(code_tile, 5, 32, false, false), low5[] = TC_SIX(code_tile, 5, 32, false, true);
+  static const CodeTile both5[] = TC_SIX(code_tile, 5, 32, true, true);
+  static const CodeTile short6[] = TC_SIX(code_tile, 6, 16, true, false);
+  static const CodeTile plain8[] = TC_SIX(code_tile, 8, 32, false, false);
+  if (w.code_bits == 8) return plain8[rows];
+  if (w.code_bits == 6) return short6[rows];
+  if (w.code_bits == 5) return (w.has_sub ? both5 : w.has_low ? low5 : plain5)[rows];
+  if (w.sub == 16) return (w.has_low ? short_low4 : short4)[rows];
+  if (w.has_sub) return (w.has_low ? both4 : scaled4)[rows];
+  return (w.has_low ? low4 : plain4)[rows];
 }
 
 struct DotMemory {
@@ -426,21 +486,24 @@ static void linear(const void* args, Team& team) {
 
 // ---- rows of a packed weight: the embedding of a tied head -----------------------------------------------------------
 
+static int code_at(const Packed& w, const uint8_t* unit, int column, int k) {
+  const uint8_t* codes = unit + w.code_offset();
+  if (w.code_bits == 8) return int8_t(codes[(k / 2 * kPanel + column) * 2 + k % 2]);
+  const auto* run = reinterpret_cast<const uint16_t*>(codes + k / 32 * w.run_bytes());
+  const int octet = k % 32 / 8, t = k % 8 / 2, half = column / 16, word = 2 * (column % 16) + k % 2, place = 4 * octet + t;
+  const int low = (run[(octet * 2 + half) * 32 + word] >> (4 * t)) & 15;
+  if (w.code_bits == 5) return low | ((run[256 + half * 32 + word] >> place) & 1) << 4;
+  if (w.code_bits == 6) return low | ((run[256 + (half * 2 + place / 8) * 32 + word] >> (2 * (place % 8))) & 3) << 4;
+  return low;
+}
+
 static float value_of(const Packed& w, const uint8_t* unit, int column, int k) {
   uint16_t d16, l16;
   std::memcpy(&d16, unit + w.d_offset() + 2 * column, 2);
   float scale = from_f16(d16);
-  const int g = k / w.sub;
+  const int g = k / w.sub, code = code_at(w, unit, column, k);
   if (w.has_sub) scale *= float(int8_t(unit[w.sub_offset() + g * kPanel + column]));
-  const uint8_t* codes = unit + w.code_offset();
-  float v;
-  if (w.code_bits == 8) {
-    v = scale * float(int8_t(codes[(k / 2 * kPanel + column) * 2 + k % 2]));
-  } else {
-    uint16_t word;
-    std::memcpy(&word, codes + ((k / 8 * 2 + column / 16) * 32 + 2 * (column % 16) + k % 2) * 2, 2);
-    v = scale * kCodeTables[w.table][(word >> (4 * (k % 8 / 2))) & 15];
-  }
+  const float v = scale * float(w.code_bits == 8 ? code : code_value(w.table, code));
   if (!w.has_low) return v;
   std::memcpy(&l16, unit + w.low_offset() + 2 * column, 2);
   const float low = from_f16(l16);

@@ -120,7 +120,7 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
       if (one) u.low = u16(p + 2);
       const uint8_t* high = p + (one ? 4 : 2);
       nibbles32(high + 4, u.code);
-      for (int i = 0; i < 32; i++) u.code[i] = int8_t((u.code[i] | (((high[i / 8] >> (i % 8)) & 1) << 4)) - (one ? 0 : 16));
+      for (int i = 0; i < 32; i++) u.code[i] = int8_t(u.code[i] | (((high[i / 8] >> (i % 8)) & 1) << 4));
       return;
     }
     case kQ8_0:
@@ -167,7 +167,7 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
         const int half = i / 128, within = i % 128;
         const int byte = p[64 * half + within % 64], nibble = within < 64 ? byte & 15 : byte >> 4;
         const int high = (p[128 + 32 * half + within % 32] >> (2 * (within / 32))) & 3;
-        u.code[i] = int8_t((nibble | (high << 4)) - 32);
+        u.code[i] = int8_t(nibble | (high << 4));
       }
       std::memcpy(u.scale, p + 192, 16);
       u.d = u16(p + 208);
@@ -190,12 +190,12 @@ struct Format {
 };
 
 constexpr Format kFormats[] = {
-    {kQ4_0, 32, 18, 4, kMinus8, 32, 0, 0},      {kQ4_1, 32, 20, 4, kUnsigned, 32, 1, 0},
-    {kQ5_0, 32, 22, 8, kUnsigned, 32, 0, 0},    {kQ5_1, 32, 24, 8, kUnsigned, 32, 1, 0},
-    {kQ8_0, 32, 34, 8, kUnsigned, 32, 0, 0},    {kQ2_K, 256, 84, 4, kUnsigned, 16, 1, 1},
-    {kQ3_K, 256, 110, 4, kMinus8, 16, 0, 1},    {kQ4_K, 256, 144, 4, kUnsigned, 32, 1, 1},
-    {kQ5_K, 256, 176, 8, kUnsigned, 32, 1, 1},  {kQ6_K, 256, 210, 8, kUnsigned, 16, 0, 1},
-    {kIQ4_NL, 32, 18, 4, kIQ4, 32, 0, 0},       {kIQ4_XS, 256, 136, 4, kIQ4, 32, 0, 1},
+    {kQ4_0, 32, 18, 4, kMinus8, 32, 0, 0},   {kQ4_1, 32, 20, 4, kPlain, 32, 1, 0},
+    {kQ5_0, 32, 22, 5, kMinus16, 32, 0, 0},  {kQ5_1, 32, 24, 5, kPlain, 32, 1, 0},
+    {kQ8_0, 32, 34, 8, kPlain, 32, 0, 0},    {kQ2_K, 256, 84, 4, kPlain, 16, 1, 1},
+    {kQ3_K, 256, 110, 4, kMinus8, 16, 0, 1}, {kQ4_K, 256, 144, 4, kPlain, 32, 1, 1},
+    {kQ5_K, 256, 176, 5, kPlain, 32, 1, 1},  {kQ6_K, 256, 210, 6, kMinus32, 16, 0, 1},
+    {kIQ4_NL, 32, 18, 4, kIQ4, 32, 0, 0},    {kIQ4_XS, 256, 136, 4, kIQ4, 32, 0, 1},
 };
 
 struct BlocksJob {
@@ -204,6 +204,14 @@ struct BlocksJob {
   int64_t row_bytes;
   int block_bytes;
 };
+
+// Sets bits of a uint16 that are still clear.
+void put_bits(uint8_t* word, int bits, int at) {
+  uint16_t value;
+  std::memcpy(&value, word, 2);
+  value = uint16_t(value | (bits << at));
+  std::memcpy(word, &value, 2);
+}
 
 void put_unit(const Packed& w, uint8_t* unit, int column, const Unit& u) {
   std::memcpy(unit + w.d_offset() + 2 * column, &u.d, 2);
@@ -219,12 +227,12 @@ void put_unit(const Packed& w, uint8_t* unit, int column, const Unit& u) {
     return;
   }
   const int half = column / 16, lane = column % 16;
-  for (int g = 0; g < w.unit / 8; g++) {
-    const int8_t* c = u.code + 8 * g;
-    for (int p = 0; p < 2; p++) {
-      const auto word = uint16_t(c[p] | (c[2 + p] << 4) | (c[4 + p] << 8) | (c[6 + p] << 12));
-      std::memcpy(codes + ((int64_t(g) * 2 + half) * 32 + 2 * lane + p) * 2, &word, 2);
-    }
+  for (int k = 0; k < w.unit; k++) {
+    uint8_t* run = codes + k / 32 * w.run_bytes();
+    const int octet = k % 32 / 8, t = k % 8 / 2, word = 2 * lane + k % 2, place = 4 * octet + t, code = uint8_t(u.code[k]);
+    put_bits(run + ((octet * 2 + half) * 32 + word) * 2, code & 15, 4 * t);
+    if (w.code_bits == 5) put_bits(run + 512 + (half * 32 + word) * 2, (code >> 4) & 1, place);
+    if (w.code_bits == 6) put_bits(run + 512 + ((half * 2 + place / 8) * 32 + word) * 2, (code >> 4) & 3, 2 * (place % 8));
   }
 }
 

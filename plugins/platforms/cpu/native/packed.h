@@ -7,9 +7,11 @@
 //   kBF16   [K/2][32][2] bf16: the pairs along K that a bf16 dot product takes (K padded to even with zeros)
 //   kCodes  units of `unit` values along K. A unit holds, for its 32 columns: d (float16), if `has_low` the offset m
 //           (float16), if `has_sub` for each group of `sub` values an int8 scale and, if `has_low`, a uint8 offset; then
-//           the codes. A value is d * s * code + m, or d * s * code - m * o with group scales s and offsets o.
-//           4-bit codes: [unit/8][2][32] uint16; nibble t of word 2j + p of half h is value 2t + p of column 16h + j, and
-//           stands for the entry of a table (`table`). 8-bit codes: [unit/2][32][2] int8, which stand for themselves.
+//           the codes. A value is d * s * c + m, or d * s * c - m * o with group scales s and offsets o, where c is what
+//           the code stands for (`code_value`). 8-bit codes: [unit/2][32][2] int8. Fewer bits come in runs of 32 values:
+//           the low four bits [4][2][32] uint16, where nibble t of word 2j + p of half h of octet i is value 8i + 2t + p
+//           of column 16h + j; then the bits above. For 5-bit codes [2][32] uint16, where bit 4i + t of a word belongs to
+//           that value; for 6-bit codes [2][2][32] uint16, where it is bits 2(4i + t mod 8) of word set (4i + t) / 8.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +22,7 @@ constexpr int kPanel = 32;   // output columns of a panel
 constexpr int kChunk = 256;  // values along K that are decoded at a time; a multiple of every unit
 
 enum WeightKind : int { kF32 = 0, kBF16 = 1, kCodes = 2 };
-enum CodeTable : int { kUnsigned = 0, kMinus8 = 1, kIQ4 = 2 };
+enum CodeTable : int { kPlain = 0, kMinus8 = 1, kMinus16 = 2, kMinus32 = 3, kIQ4 = 4 };
 
 struct Packed {
   int kind;
@@ -49,13 +51,14 @@ struct Packed {
   int64_t code_offset() const {
     return sub_offset() + (has_sub ? int64_t(unit / sub) * kPanel * (has_low ? 2 : 1) : 0);
   }
+  int64_t run_bytes() const { return int64_t(32) * kPanel * code_bits / 8; }  // 32 values of a panel
 };
 
-constexpr float kCodeTables[3][16] = {
-    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-    {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7},
-    {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
-};
+constexpr int kIQ4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+// What to add to a code; not for kIQ4, which is a table.
+constexpr int code_offset_of(int table) { return table == kMinus8 ? -8 : table == kMinus16 ? -16 : table == kMinus32 ? -32 : 0; }
+constexpr int code_value(int table, int code) { return table == kIQ4 ? kIQ4Values[code & 15] : code + code_offset_of(table); }
 
 // ggml's numbers of the block formats.
 enum BlockType : int {
