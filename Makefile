@@ -1,5 +1,6 @@
 # The front door for people: make serve · make test · make lint · make bench
-PYTHON ?= python3.11
+# The interpreter that makes the environment; empty: the first of 3.11, 3.12 and 3.13 that runs.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -9,8 +10,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 setup: $(VENV)/.setup.stamp
 
 # Re-run when a distribution's metadata changes; otherwise this is a no-op.
-$(VENV)/.setup.stamp: scripts/setup.sh $(wildcard core/pyproject.toml plugins/*/*/pyproject.toml) $(wildcard plugins/*/*/CMakeLists.txt plugins/*/*/native/*)
-	@PYTHON=$(PYTHON) bash scripts/setup.sh $(VENV)
+$(VENV)/.setup.stamp: scripts/setup.sh scripts/requirements-dev.txt $(wildcard core/pyproject.toml plugins/*/*/pyproject.toml plugins/*/*/hatch_build.py plugins/*/*/native/*)
+	@PYTHON="$(PYTHON)" bash scripts/setup.sh $(VENV)
 	@touch $@
 
 serve: setup

@@ -4,11 +4,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${1:-.venv}
-python=${PYTHON:-python3.11}
 
 say() { printf '[setup] %s\n' "$*"; }
 
+# Run rather than looked up: a version manager leaves commands on the path that only say they are not set up.
+find_python() {
+  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  say "turret needs Python 3.11, 3.12 or 3.13; name one with PYTHON=/path/to/python make setup" >&2
+  return 1
+}
+
 if [ ! -x "$venv/bin/python" ]; then
+  python=$(find_python)
   say "making $venv with $($python --version)"
   "$python" -m venv "$venv"
 fi

@@ -9,6 +9,7 @@ Names, ranges and defaults follow those that users of vLLM know.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -25,6 +26,7 @@ MIN_TEMPERATURE = 0.01
 """Temperatures between greedy and this are raised to it: dividing logits by less only makes infinities."""
 MAX_N = 16384
 MAX_SEED = 2**63 - 1
+_LOG = logging.getLogger(__name__)
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,6 +127,7 @@ def _normalize(p: SamplingParams) -> None:
     if p.top_k == -1:
         _set(p, "top_k", 0)
     if GREEDY_EPSILON <= p.temperature < MIN_TEMPERATURE:
+        _LOG.warning("temperature %g is raised to %g; 0 means greedy", p.temperature, MIN_TEMPERATURE)
         _set(p, "temperature", MIN_TEMPERATURE)
     if 0 <= p.temperature < GREEDY_EPSILON:
         for field, neutral in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
@@ -133,8 +136,6 @@ def _normalize(p: SamplingParams) -> None:
                 _set(p, field, neutral)
     if p.stop_token_ids:
         _set(p, "stop_token_ids", list(dict.fromkeys(p.stop_token_ids)))
-    if p.logit_bias:
-        _set(p, "logit_bias", {k: max(-100.0, min(100.0, v)) for k, v in p.logit_bias.items()})
     if p.prompt_logprobs is not None and p.skip_reading_prefix_cache is None:
         _set(p, "skip_reading_prefix_cache", True)
 
@@ -213,10 +214,13 @@ def _check_token_lists(p: SamplingParams) -> None:
         raise RequestError("allowed_token_ids must not be empty: with no token allowed nothing can be generated",
                            "allowed_token_ids")
     for token, bias in (p.logit_bias or {}).items():
-        if not isinstance(token, int) or not math.isfinite(bias):
+        if not isinstance(token, int) or not isinstance(bias, (int, float)) or not math.isfinite(bias):
             raise RequestError(
                 f"logit_bias must map token ids to finite numbers, got {token!r}: {bias!r}", "logit_bias"
             )
+    if p.logit_bias:
+        # Only now: clamping turns not-a-number into a number.
+        _set(p, "logit_bias", {token: max(-100.0, min(100.0, bias)) for token, bias in p.logit_bias.items()})
 
 
 def _check_stops(p: SamplingParams) -> None:

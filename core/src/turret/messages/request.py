@@ -27,10 +27,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sequence to generate: plain integers, already validated and resolved.
 
     A prompt with n > 1 is n of these (`sampling.n` is then 1 and each has its own seed). `max_tokens` is resolved:
-    it is
-    never more than the context leaves. `stop_token_ids` are tokens that end the request besides `eos_token_ids`; both
-    are suppressed until `sampling.min_tokens`. `seed` is always set, so that the same request gives the same bits
-    wherever it runs. Times are seconds of `time.time()`.
+    it is never more than the context leaves. `stop_token_ids` are tokens that end the request besides `eos_token_ids`;
+    both are suppressed until `sampling.min_tokens`. `seed` is always set, so that the same request gives the same bits
+    wherever it runs. `queue_deadline` is when a request that was never scheduled is ended with an error instead. Times are
+    seconds of `time.time()`.
     """
 
     request_id: str
@@ -46,6 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_salt: str | None = None
     tenant: str = ""
     adapter: str | None = None
+    queue_deadline: float | None = None
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -69,8 +70,9 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop token id that ended it (None for end-of-sequence). `prompt_logprobs` arrive with the first token: one entry per
     prompt token after the first. `num_cached_tokens` is how much of the prompt came from the prefix cache.
     `error` is a sentence for people, set with `FinishReason.ERROR`; `error_status` is then the status of the
-    exception it
-    stands for (400: the request's fault, 503: the engine's end) and `error_param` the field at fault, when known.
+    exception it stands for (400: the request's fault, 503: the engine's end) and `error_param` the field at fault, when
+    known.
+    `retry_after` says that the fault was one of capacity, and after how many seconds to try again.
     `first_scheduled` (time.time()) is set on the first event.
     """
 
@@ -84,4 +86,5 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str | None = None
     error_status: int = 500
     error_param: str | None = None
+    retry_after: float | None = None
     first_scheduled: float | None = None
