@@ -143,7 +143,7 @@ def test_selection_is_repeatable(site: Site) -> None:
     assert host.consider(Request("attention", Query())) == host.consider(Request("attention", Query()))
 
 
-def test_keyed_kind_prefers_the_name_to_a_catch_all(site: Site) -> None:
+def test_a_kind_looked_up_by_name_prefers_the_name_to_a_catch_all(site: Site) -> None:
     catch_all = '[[provides]]\nkind = "model"\nname = "any"\napi = ">=1.0"\ncovers_any = true'
     tables = manifest_text("model", "Llama") + catch_all
     entries = {"turret.models/Llama": "models.plugin:M", "turret.models/any": "models.plugin:M"}

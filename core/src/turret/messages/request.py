@@ -29,8 +29,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     A prompt with n > 1 is n of these (`sampling.n` is then 1 and each has its own seed). `max_tokens` is resolved:
     it is never more than the context leaves. `stop_token_ids` are tokens that end the request besides `eos_token_ids`;
     both are suppressed until `sampling.min_tokens`. `seed` is always set, so that the same request gives the same bits
-    wherever it runs. `queue_deadline` is when a request that was never scheduled is ended with an error instead. Times are
-    seconds of `time.time()`.
+    wherever it runs. `queue_deadline` is when a request that was never scheduled is ended with an error instead. Times
+    are seconds of `time.time()`.
     """
 
     request_id: str

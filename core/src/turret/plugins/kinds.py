@@ -28,9 +28,8 @@ class Kind:
     """One kind of plugin.
 
     `api` is the MAJOR.MINOR that the core serves natively. `roles` are the processes in which a plugin of this kind
-    must be loadable. `asks` is the contract method that answers a query. A `keyed` kind is looked up by the name a
-    checkpoint or an option says, so plugins of other names are no candidates. An `opt_in` kind is off until the user
-    names it. Results of `opens` methods are guarded like the plugin itself.
+    must be loadable. `asks` is the contract method that answers a query. An `opt_in` kind is off until the user names
+    it. Results of `opens` methods are guarded like the plugin itself.
     """
 
     name: str
@@ -38,7 +37,6 @@ class Kind:
     api: str
     roles: frozenset[str]
     asks: str = "supports"
-    keyed: bool = False
     opt_in: bool = False
     opens: frozenset[str] = frozenset()
 
@@ -54,18 +52,18 @@ def _roles(*names: str) -> frozenset[str]:
 KINDS: Mapping[str, Kind] = _table(
     Kind("platform", "turret.platforms", "1.0", _roles(WORKER), asks="probe", opens=_roles("ops")),
     Kind("attention", "turret.attention", "1.0", _roles(WORKER)),
-    Kind("quant", "turret.quant", "1.0", _roles(WORKER), keyed=True),
-    Kind("model", "turret.models", "1.0", _roles(WORKER), keyed=True),
-    Kind("tool_parser", "turret.parsers", "1.0", _roles(FRONT), keyed=True, opens=_roles("open")),
-    Kind("reasoning_parser", "turret.parsers", "1.0", _roles(FRONT), keyed=True, opens=_roles("open")),
+    Kind("quant", "turret.quant", "1.0", _roles(WORKER)),
+    Kind("model", "turret.models", "1.0", _roles(WORKER)),
+    Kind("tool_parser", "turret.parsers", "1.0", _roles(FRONT), opens=_roles("open")),
+    Kind("reasoning_parser", "turret.parsers", "1.0", _roles(FRONT), opens=_roles("open")),
     Kind("op", "turret.ops", "1.0", _roles(WORKER)),
     Kind("structured", "turret.structured", "1.0", _roles(ENGINE), opens=_roles("compile")),
-    Kind("loader", "turret.loaders", "1.0", _roles(WORKER), keyed=True),
-    Kind("executor", "turret.executors", "1.0", _roles(ENGINE), keyed=True),
-    Kind("kv_connector", "turret.kv_connectors", "1.0", _roles(ENGINE, WORKER), keyed=True, opt_in=True),
-    Kind("speculator", "turret.speculators", "1.0", _roles(WORKER), keyed=True),
-    Kind("policy", "turret.policies", "1.0", _roles(ENGINE), keyed=True),
-    Kind("logits_processor", "turret.logits_processors", "1.0", _roles(WORKER), keyed=True),
+    Kind("loader", "turret.loaders", "1.0", _roles(WORKER)),
+    Kind("executor", "turret.executors", "1.0", _roles(ENGINE)),
+    Kind("kv_connector", "turret.kv_connectors", "1.0", _roles(ENGINE, WORKER), opt_in=True),
+    Kind("speculator", "turret.speculators", "1.0", _roles(WORKER)),
+    Kind("policy", "turret.policies", "1.0", _roles(ENGINE)),
+    Kind("logits_processor", "turret.logits_processors", "1.0", _roles(WORKER)),
     Kind("endpoint", "turret.endpoints", "1.0", _roles(FRONT), opt_in=True),
     Kind("metrics", "turret.metrics", "1.0", _roles(FRONT)),
     Kind("hook", "turret.hooks", "1.0", _roles(FRONT)),

@@ -5,7 +5,6 @@ Owns the join of entry points with manifests. Imports no plugin, decides nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from turret.errors import PluginError
@@ -44,11 +43,6 @@ class Registry:
     def named(self, text: str) -> tuple[Candidate, ...]:
         """Candidates a user may mean by a name, a qualified name or a distribution's name."""
         return tuple(item for item in self.candidates if text in (item.name, item.label, item.distribution))
-
-    def restricted(self, keep: Iterable[Candidate]) -> Registry:
-        """A registry of only the candidates named."""
-        kept = {item.id for item in keep}
-        return replace(self, candidates=tuple(item for item in self.candidates if item.id in kept))
 
 
 def _candidates_of(entries: tuple[Entry, ...]) -> list[Candidate]:
