@@ -74,6 +74,12 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
 def processor_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -217,6 +223,16 @@ def test_an_engine_whose_worker_died_while_idle_says_so(serve, until, tiny_llama
         until(lambda: httpx.get(f"{url}/health").status_code == 503, 10)
 
 
+def test_nobody_outlives_the_server(serve, until, tiny_llama: str) -> None:
+    with serve(tiny_llama, *OPTIONS, "--distributed-executor-backend", "mp") as started:
+        started.wait_ready()
+        (engine,) = started.children()
+        (worker,) = children(engine)
+        started.process.kill()
+        started.process.wait()
+        until(lambda: not alive(engine) and not alive(worker), 20)
+
+
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
@@ -246,6 +262,31 @@ def test_sigterm_ends_what_does_not_finish_in_time(serve, until, tiny_llama: str
         whole, stream = join(threads)
         assert whole.status_code == 503 and '"error"' in stream.text and stream.text.endswith("data: [DONE]\n\n")
         assert started.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_during_the_start_leaves_nothing_behind(serve, until, tiny_llama: str, number: int) -> None:
+    options = (*OPTIONS, "--distributed-executor-backend", "mp", *fake(step_seconds=60))  # a start that lasts
+    with serve(tiny_llama, *options) as started:
+        until(lambda: any(children(pid) for pid in started.children()), 60, lambda: started.said)
+        (engine,) = started.children()
+        (worker,) = children(engine)
+        assert started.stop(number) in (130, -number)
+        until(lambda: not alive(engine) and not alive(worker), 20)
+        assert "Traceback" not in started.said
+
+
+@pytest.mark.slow
+def test_an_engine_that_hangs_is_ended_by_force(serve, until, tiny_llama: str) -> None:
+    with serve(tiny_llama, *OPTIONS, "--shutdown-timeout", "0.5", *fake(step_seconds=STEP)) as started:
+        url = started.wait_ready()
+        threads = start_streams(url, 2)
+        until(lambda: Metrics(url).num_requests_running == 2, 20)
+        (engine,) = started.children()
+        os.kill(engine, signal.SIGSTOP)
+        started.process.send_signal(signal.SIGTERM)
+        assert [answer.status_code for answer in join(threads)] == [503, 200]
+        assert started.wait(60) == 0 and not alive(engine)
 
 
 # -- starts that fail --------------------------------------------------------------------------------------------------
