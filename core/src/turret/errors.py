@@ -18,6 +18,7 @@ __all__ = [
     "ModelNotFoundError",
     "NotSupportedError",
     "PluginError",
+    "QueueFullError",
     "RequestError",
     "RequestFailedError",
     "TurretError",
@@ -60,6 +61,12 @@ class CapacityError(RequestError):
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class QueueFullError(CapacityError):
+    """More waits already than the operator allows; nothing was done."""
+
+    status = 429
 
 
 class NotSupportedError(TurretError):

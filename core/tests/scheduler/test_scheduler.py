@@ -459,3 +459,44 @@ def test_the_simulated_worker_notices_a_wrong_page() -> None:
     h.worker.pages[block][0] = (0, -1)
     with pytest.raises(AssertionError, match="foreign page at 0"):
         h.step()
+
+
+# -- deadlines of the queue ------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_was_never_planned_ends_at_its_deadline() -> None:
+    h = harness(max_num_seqs=1)
+    h.add(free_running("a", 4, queue_deadline=1.0))
+    h.add(free_running("b", 4, queue_deadline=2.0))
+    h.add(free_running("c", 4, queue_deadline=4e9))
+    h.add(free_running("d", 4))
+    assert [e.request_id for e in h.scheduler.expire()] == ["a", "b"]
+    assert steps(h, 1) == [{"c": 4}]
+    finish_rest(h, "a", "b")
+
+
+def test_a_request_that_began_outlives_its_deadline_even_when_preempted(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = harness()
+    h.add(free_running("a", 4, queue_deadline=4e9))
+    steps(h, 2)
+    assert h.scheduler.reset_prefix_cache(reset_running_requests=True)
+    monkeypatch.setattr("turret.scheduler.scheduler.time.time", lambda: 5e9)
+    assert h.scheduler.counts() == (0, 1) and h.scheduler.expire() == []
+    finish(h)
+
+
+def test_the_end_of_a_late_request_tells_true_numbers() -> None:
+    h = harness(max_num_seqs=1)
+    h.add(free_running("a", 4))
+    steps(h, 1)
+    h.add(free_running("b", 4, queue_deadline=1.0, arrival_time=0.5))
+    h.add(free_running("c", 4))
+    (event,) = h.scheduler.expire()
+    assert event.finish_reason is FinishReason.ERROR and event.error_status == 503 and event.retry_after >= 1
+    assert "1 requests are running and 1 waiting" in event.error
+
+
+def finish_rest(h: Harness, *gone: str) -> None:
+    for request_id in gone:
+        del h.requests[request_id]
+    finish(h)

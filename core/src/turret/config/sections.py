@@ -205,11 +205,21 @@ class ServerConfig:
     exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
     trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
     h11_max_incomplete_event_size: int = opt(4194304, "Largest partial HTTP head accepted, in bytes.", kind="size")
+    max_queue_requests: int | None = opt(4096, "Requests that may wait for their first token; more answer 429.")
+    max_queue_tokens: int | None = opt(
+        16 << 20, "Prompt tokens that may wait for their first token; more answer 429.", kind="size")
+    queue_timeout: float | None = opt(
+        None, "Seconds a request may wait for its turn before it answers 503; X-Turret-Queue-Timeout may shorten it.")
     shutdown_timeout: float = opt(30.0, "Seconds running requests get to finish after Ctrl-C or SIGTERM.")
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "port", f"must be in [0, 65535], got {self.port}")
         _require(self.shutdown_timeout >= 0, "shutdown-timeout", "must not be negative")
+        for name in ("max_queue_requests", "max_queue_tokens"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
+        _require(self.queue_timeout is None or 0 < self.queue_timeout < float("inf"), "queue-timeout",
+                 f"must be a number of seconds above 0, got {self.queue_timeout}")
         _require(self.h11_max_incomplete_event_size >= 1, "h11-max-incomplete-event-size",
                  f"must be at least 1 byte, got {self.h11_max_incomplete_event_size}")
 

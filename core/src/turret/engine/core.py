@@ -91,8 +91,13 @@ class EngineCore:
 
     def step(self) -> list[TokenEvent]:
         """One turn: keep the worker fed, take the oldest result in."""
+        events = self.expire()
         self.launch()
-        return self.finish()
+        return events + self.finish()
+
+    def expire(self) -> list[TokenEvent]:
+        """End the requests that waited past their deadline and never ran."""
+        return self._scheduler.expire()
 
     def launch(self) -> None:
         """Plan and submit until `async_depth` steps are under way or nothing more can run."""

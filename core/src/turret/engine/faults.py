@@ -22,6 +22,7 @@ def refusal(request_id: str, error: Exception) -> TokenEvent:
         error=message,
         error_status=status,
         error_param=error.param if isinstance(error, RequestError) else None,
+        retry_after=error.retry_after if isinstance(error, CapacityError) else None,
     )
 
 
@@ -37,7 +38,9 @@ def event_error(event: TokenEvent) -> TurretError | None:
     if event.finish_reason is not FinishReason.ERROR:
         return None
     message = event.error or "the request failed without a reason"
-    if event.error_status == CapacityError.status and event.error_param is None:
+    if event.retry_after is not None:
+        return CapacityError(message, event.retry_after)
+    if event.error_status == EngineDeadError.status and event.error_param is None:
         return EngineDeadError(message)
     if 400 <= event.error_status < 500:
         return RequestError(message, event.error_param)

@@ -79,6 +79,7 @@ class EngineLoop:
         self._read_frames()
         if self._stopping:
             return
+        self._outbox.extend(core.expire())
         core.launch()
         busy = core.busy
         self._deliver()  # refusals, aborts, and what the last step did if the worker had nothing to do meanwhile

@@ -12,11 +12,13 @@ the same state. Blocks are released at once in both cases; `turret.kv.manager` s
 
 from __future__ import annotations
 
+import heapq
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 from turret.contracts import SchedulerPolicy
-from turret.errors import EngineError, PluginError, RequestError
+from turret.errors import CapacityError, EngineError, PluginError, RequestError
 from turret.kv import KVCacheManager
 from turret.messages import (
     EngineStats,
@@ -52,6 +54,7 @@ class Scheduler:
         self._running = RankedList()
         self._in_flight: deque[InFlight] = deque()
         self._removed: list[str] = []
+        self._deadlines: list[tuple[float, str]] = []  # a heap; those of requests that began or left stay until due
         self._num_arrived = 0
         self._num_planned = 0
         self._preemptions = 0
@@ -77,6 +80,22 @@ class Scheduler:
         self._enqueue(progress)
         self._num_arrived += 1
         self._requests[request.request_id] = progress
+        if request.queue_deadline is not None:
+            heapq.heappush(self._deadlines, (request.queue_deadline, request.request_id))
+
+    def expire(self) -> list[TokenEvent]:
+        """End the requests whose deadline passed before they were ever planned: they never run."""
+        events: list[TokenEvent] = []
+        while self._deadlines and self._deadlines[0][0] <= time.time():
+            deadline, request_id = heapq.heappop(self._deadlines)
+            progress = self._requests.get(request_id)
+            # An id may have been used again since: then the deadline is another's.
+            if (progress is None or progress.first_scheduled is not None
+                    or progress.request.queue_deadline != deadline):
+                continue
+            self._leave(progress)
+            events.append(self._expired(progress.request))
+        return events
 
     def abort(self, request_ids: Iterable[str]) -> list[TokenEvent]:
         """End these now and return their blocks; ids that are not here are ignored."""
@@ -241,6 +260,17 @@ class Scheduler:
         )
         progress.prompt_logprobs.clear()
         return event
+
+    def _expired(self, request: Request) -> TokenEvent:
+        waited = time.time() - request.arrival_time
+        message = (
+            f"the request waited {waited:.1f} s for its turn, longer than its queue timeout allows, and was not begun; "
+            f"{len(self._running)} requests are running and {len(self._waiting)} waiting"
+        )
+        return TokenEvent(
+            request_id=request.request_id, finish_reason=FinishReason.ERROR, error=message,
+            error_status=CapacityError.status, retry_after=max(1.0, waited),
+        )
 
     def _enqueue(self, progress: Progress) -> None:
         """Put a request among the waiting where the policy wants it."""

@@ -40,14 +40,22 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 class EventStream(Response):
     """Server-sent events from an iterator of encoded events.
 
-    An exception of the iterator becomes a last event with the error object; `[DONE]` ends the stream either way.
+    An exception of the iterator becomes a last event with the error object; `[DONE]` ends the stream either way. With
+    `settled` nothing is sent before the first event is there, so that an error until then is an answer with its own
+    status.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str] | None = None,
+        settled: bool = False,
+    ) -> None:
         super().__init__(b"", 200, dict(headers or {}), "text/event-stream")
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache"
         self._events = events
+        self._settled = settled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; stop when the client hangs up."""
@@ -57,15 +65,25 @@ class EventStream(Response):
             log.debug("client hung up during a stream")
 
     async def _pump(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        begun = not self._settled
+        if begun:
+            await self._begin(send)
         try:
             async with aclosing(self._events) as events:
                 async for event in events:
+                    if not begun:
+                        begun = True
+                        await self._begin(send)
                     await send({"type": "http.response.body", "body": event, "more_body": True})
         except Exception as error:
+            if not begun:
+                raise  # to the handlers, which answer any error
             _log_unexpected(error)
             await send({"type": "http.response.body", "body": error_event(error), "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
+
+    async def _begin(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
 
 def _log_unexpected(error: Exception) -> None:

@@ -43,6 +43,7 @@ class Generation:
     cache_salt: str | None = None
     tenant: str = ""
     arrival_time: float = 0.0
+    queue_deadline: float | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -82,6 +83,7 @@ class Expander:
                 priority=job.priority,
                 cache_salt=job.cache_salt,
                 tenant=job.tenant,
+                queue_deadline=job.queue_deadline,
             )
             for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
             for k in range(job.params.n)

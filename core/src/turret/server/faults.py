@@ -6,6 +6,7 @@ it in. Messages never carry memory addresses or paths of this machine's Python f
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -17,6 +18,7 @@ from turret.errors import (
     EngineDeadError,
     ModelNotFoundError,
     NotSupportedError,
+    QueueFullError,
     RequestError,
     RequestFailedError,
     TurretError,
@@ -57,7 +59,7 @@ class Fault:
     @property
     def headers(self) -> dict[str, str]:
         """Headers that belong to the answer."""
-        return {} if self.retry_after is None else {"retry-after": str(max(1, round(self.retry_after)))}
+        return {} if self.retry_after is None else {"retry-after": str(max(1, math.ceil(self.retry_after)))}
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -74,6 +76,7 @@ def _type_of(error: TurretError) -> str:
         (BodyTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase),
         (BodyError, HTTPStatus.BAD_REQUEST.phrase),
         (ModelNotFoundError, "NotFoundError"),
+        (QueueFullError, "RateLimitError"),
         (CapacityError, "ServiceUnavailableError"),
         (RequestError, "BadRequestError"),
         (NotSupportedError, "NotImplementedError"),

@@ -6,13 +6,14 @@ Owns: submitting to the engine, following choices, aborting what nobody waits fo
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 
 from turret.config import Config
 from turret.engine import event_error
 from turret.errors import CapacityError, TurretError
 from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
+from turret.server.admission import AdmissionQueue, QueueLimits, Ticket
 from turret.server.choices import Choice, ChoiceDelta, DeltaPacer
 from turret.server.expansion import Expander, Generation
 from turret.server.lifecycle import Lifecycle
@@ -49,8 +50,9 @@ class ChoiceResult:
 class GenerationRun:
     """One call on its way. Iterate `deltas` once, or `collect`."""
 
-    def __init__(self, job: Generation, requests: list[Request], generator: Generator) -> None:
+    def __init__(self, job: Generation, requests: list[Request], generator: Generator, ticket: Ticket) -> None:
         self.job = job
+        self._ticket = ticket
         self.choices = [generator.choice(i, r) for i, r in enumerate(requests)]
         self._requests = requests
         self._generator = generator
@@ -74,10 +76,13 @@ class GenerationRun:
         client, lifecycle = self._generator.parts.client, self._generator.lifecycle
         by_id = {choice.request_id: choice for choice in self.choices}
         timer, pacer = self._generator.timer(self.job), DeltaPacer(self._generator.stream_interval)
-        with lifecycle.admit(lambda: client.abort(list(by_id))), timer:
+        ticket = self._ticket
+        with lifecycle.admit(lambda: client.abort(list(by_id))), closing(ticket), timer:
             async with client.submit(self._requests) as source:
                 while by_id and (events := await source.batch()):
                     for event in events:
+                        if ticket.waiting:
+                            ticket.started(event.request_id)
                         choice = by_id.get(event.request_id)
                         if choice is None:
                             continue  # of a step that was under way when a stop string ended the choice
@@ -114,16 +119,20 @@ class Generator:
     def __init__(self, parts: ServerParts, config: Config, lifecycle: Lifecycle, metrics: ServerMetrics) -> None:
         self.parts = parts
         self.lifecycle = lifecycle
+        server = config.server
+        self.queue = AdmissionQueue(QueueLimits(server.max_queue_requests, server.max_queue_tokens))
         self.stream_interval = config.scheduler.stream_interval
         self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
         self._metrics = metrics
         self._log = RequestLog(config.observability, parts.text)
 
     def start(self, job: Generation) -> GenerationRun:
-        """A run of `job`; nothing is submitted until it is iterated. Raises `CapacityError` while draining."""
+        """A run of `job`; nothing is submitted until it is iterated. Raises `CapacityError` while draining or full."""
         self.lifecycle.check()
+        requests = self._expander.expand(job)
+        ticket = self.queue.enter(requests)
         self._log.received(job)
-        return GenerationRun(job, self._expander.expand(job), self)
+        return GenerationRun(job, requests, self, ticket)
 
     def choice(self, index: int, request: Request) -> Choice:
         """A fresh choice for one engine request."""

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from turret.config import Config
 from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
 from turret.sampling import MAX_N, SamplingParams
+from turret.server.admission import queue_deadline
 from turret.server.expansion import Generation
 from turret.server.generation import Generator
 from turret.server.lengths import Limits
@@ -33,11 +34,12 @@ MAX_CHOICES = MAX_N
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who calls: the request id to answer with and the tenant to account to."""
+    """Who calls: the request id to answer with, the tenant to account to, and until when it may wait for its turn."""
 
     request_id: str
     tenant: str
     arrival_time: float
+    queue_deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,16 @@ class ServerState:
         """Tokenizer, chat template and detokenizer."""
         return self.parts.text
 
-    def begin(self, request: Request, body: SamplingFields) -> CallContext:
-        """Checks that need no prompt: the engine lives, the server takes work, the model exists."""
+    def check_open(self) -> None:
+        """Checks that need not even a body: the engine lives, the server takes work, the queue has room."""
         if (reason := self.parts.client.dead_reason) is not None:
             raise EngineDeadError(reason)
         self.lifecycle.check()
+        self.generator.queue.check()
+
+    def begin(self, request: Request, body: SamplingFields) -> CallContext:
+        """Checks that need no prompt: those of `check_open` again, since a body takes time to come, and the model."""
+        self.check_open()
         self.check_model(body.model)
         if body.priority and self.config.scheduler.scheduling_policy == "fcfs":
             raise RequestError(
@@ -74,7 +81,10 @@ class ServerState:
                 "priority",
             )
         request_id = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
-        return CallContext(request_id, _tenant_of(request.headers.get("authorization")), time.time())
+        arrival = time.time()
+        timeout = self.config.server.queue_timeout
+        deadline = queue_deadline(request.headers.get("x-turret-queue-timeout"), timeout, arrival)
+        return CallContext(request_id, self._tenant(request), arrival, deadline)
 
     def check_model(self, name: str | None) -> None:
         """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
@@ -106,12 +116,20 @@ class ServerState:
             cache_salt=fields.cache_salt,
             tenant=call.tenant,
             arrival_time=call.arrival_time,
+            queue_deadline=call.queue_deadline,
         )
 
+    def _tenant(self, request: Request) -> str:
+        """A name for whoever calls that does not reveal the key; empty for nobody in particular.
 
-def _tenant_of(authorization: str | None) -> str:
-    """A name for whoever holds this key that does not reveal the key; empty without one."""
-    return hashlib.sha256(authorization.encode()).hexdigest()[:16] if authorization else ""
+        Where keys tell clients apart the key decides, so that no client makes itself many by a header; else the header,
+        which a gateway sets for the clients behind it.
+        """
+        headers = request.headers
+        several = len(self.config.server.api_key or ()) > 1
+        named = None if several else headers.get("x-turret-tenant")
+        who = f"tenant {named}" if named else headers.get("authorization")
+        return hashlib.sha256(who.encode()).hexdigest()[:16] if who else ""
 
 
 def build_state(parts: ServerParts, config: Config) -> ServerState:

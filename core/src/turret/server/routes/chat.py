@@ -45,11 +45,12 @@ def chat_routes(state: ServerState) -> APIRouter:
 
     async def chat_completions(request: Request) -> Response:
         """Answer a conversation."""
+        state.check_open()
         body = await reader.read(request)
         context = state.begin(request, body)
         call = await _start(state, context, body)
         if body.stream:
-            return EventStream(call.events())
+            return EventStream(call.events(), settled=context.queue_deadline is not None)
         return await while_connected(request, call.answer())
 
     router.add_api_route(

@@ -45,11 +45,12 @@ def completions_routes(state: ServerState) -> APIRouter:
 
     async def completions(request: Request) -> Response:
         """Continue one or several prompts."""
+        state.check_open()
         body = await reader.read(request)
         context = state.begin(request, body)
         call = await _start(state, context, body)
         if body.stream:
-            return EventStream(call.events())
+            return EventStream(call.events(), settled=context.queue_deadline is not None)
         return await while_connected(request, call.answer())
 
     router.add_api_route(
