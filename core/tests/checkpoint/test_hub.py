@@ -99,7 +99,8 @@ def resolve_apart(hub: ThreadingHTTPServer, cache: Path, reference: str, **extra
     )
     endpoint = f"http://127.0.0.1:{hub.server_address[1]}"
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment.pop("HF_HUB_OFFLINE", None)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):  # the client takes either for its offline mode
+        environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
