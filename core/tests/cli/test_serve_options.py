@@ -165,3 +165,23 @@ def test_values_out_of_range_name_the_option(name, value):
     with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} ") as told:
         Config.from_options({name: value})
     assert told.value.option == name.replace("_", "-")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("kv_cache_memory_bytes", "1M", "must be a whole number, got '1M'"), ("max_num_seqs", True, "a whole number"),
+        ("gpu_memory_utilization", "0.5", "must be a number"), ("enforce_eager", 1, "must be true or false"),
+        ("plugin_config", "a:b.c=1", "must be a list"), ("hf_overrides", [], "must be an object"),
+        ("allowed_origins", {}, "must be a list"), ("model", 3, "must be a text"),
+        ("kv_cache_dtype", "fp8", "must be one of auto, bfloat16, float16, float32, got 'fp8'"),
+    ],
+)  # fmt: skip
+def test_values_of_programs_are_checked(name, value, words):
+    with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} ") as told:
+        Config.from_options({name: value})
+    assert words in str(told.value)
+
+
+def test_none_leaves_an_option_alone():
+    assert Config.from_options(dict.fromkeys(o.field for o in option_table(Config))) == Config()

@@ -11,7 +11,9 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Option", "opt", "option_table"]
+from turret.errors import ConfigError
+
+__all__ = ["Option", "check_value", "opt", "option_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,30 @@ def option_table(config_type: type) -> list[Option]:
             default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
             table.append(_option(section, f.name, hints[f.name], default, meta))
     return table
+
+
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "int": ((int,), "a whole number"),
+    "size": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "flag": ((bool,), "true or false"),
+    "list": ((list, tuple), "a list"),
+    "json": ((dict, list), "an object or a list"),
+}
+
+
+def check_value(option: Option, value: Any) -> None:
+    """Raise `ConfigError` unless `value`, which a program gave, has the option's type and is one of its choices."""
+    types_, said = _TYPES[option.kind]
+    fits = isinstance(value, types_) and (bool in types_ or not isinstance(value, bool))
+    if fits and option.kind == "json":
+        fits = isinstance(value, type(option.default))
+        said = "an object" if isinstance(option.default, dict) else "a list"
+    if not fits:
+        raise ConfigError(f"--{option.name} must be {said}, got {value!r}", option.name)
+    if option.choices and value not in option.choices:
+        raise ConfigError(f"--{option.name} must be one of {', '.join(option.choices)}, got {value!r}", option.name)
 
 
 def _option(section: str, name: str, hint: Any, default: Any, meta: dict[str, Any]) -> Option:

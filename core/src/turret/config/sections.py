@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turret.config.options import opt, option_table
+from turret.config.options import check_value, opt, option_table
 from turret.errors import ConfigError
 
 __all__ = [
@@ -120,7 +120,7 @@ class SchedulerConfig:
     max_num_partial_prefills: int = opt(1, "Prompts that may be partly processed at the same time.")
     max_long_partial_prefills: int = opt(1, "Of those, how many may be long prompts.")
     long_prefill_token_threshold: int = opt(0, "Prompt length that counts as long; 0: 4% of max-model-len.")
-    scheduling_policy: str = opt("fcfs", "Order of waiting requests: fcfs, priority, or a policy plugin's name.")
+    scheduling_policy: str = opt("fcfs", "Order of waiting requests: fcfs, priority, fair (between tenants), or a policy plugin's name.")
     enable_chunked_prefill: bool = opt(True, "Split prompts across steps to fit the budget.", negatable=True)
     async_scheduling: bool = opt(True, "Plan the next step while the current one runs.", negatable=True)
     stream_interval: int = opt(1, "New tokens gathered before a stream chunk is sent.")
@@ -268,7 +268,10 @@ class Config:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Config:
-        """A config from option values by field name (`max_model_len`); raises `ConfigError` for unknown names."""
+        """A config from option values by field name (`max_model_len`); None leaves an option at its default.
+
+        Raises `ConfigError` for unknown names and for values of another type.
+        """
         table = {o.field: o for o in option_table(cls)}
         unknown = sorted(set(options) - set(table))
         if unknown:
@@ -276,6 +279,9 @@ class Config:
             raise ConfigError(f"unknown option {names}; `turret serve --help` lists the options", unknown[0])
         by_section: dict[str, dict[str, Any]] = {}
         for name, value in options.items():
+            if value is None:
+                continue
+            check_value(table[name], value)
             by_section.setdefault(table[name].section, {})[name] = value
         sections = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         built = {name: make(**by_section.get(name, {})) for name, make in sections.items()}  # type: ignore[operator]
