@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
 
 from turret import LLM, SamplingParams
-from turret.errors import PluginError, RequestError
+from turret.errors import LoadError, PluginError, RequestError
 
 PROMPT = {"prompt_token_ids": [(11 * i) % 250 + 2 for i in range(50)]}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True, logprobs=1)
@@ -115,6 +117,16 @@ def test_tokenizers_of_each_mode_agree(llm, mode: str) -> None:
         output = answer(engine, prompt="Straße")
         assert bytes(engine.get_tokenizer().decode(output.prompt_token_ids), "utf-8").decode() == "Straße"
         assert len(output.prompt_token_ids) == 7
+
+
+def test_a_tokenizer_from_elsewhere(tiny_llama: str, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(tiny_llama, bare, ignore=shutil.ignore_patterns("tokenizer*", "special_tokens*"))
+    options = {"device": "fake", "max_model_len": 128, "kv_cache_memory_bytes": 4 << 20}
+    with pytest.raises(LoadError, match="tokenizer"):
+        LLM(str(bare), **options)
+    with LLM(str(bare), tokenizer=tiny_llama, **options) as engine:
+        assert len(answer(engine, prompt="words").prompt_token_ids) == 5
 
 
 def test_without_a_tokenizer(llm) -> None:
