@@ -1,4 +1,5 @@
-"""Every decoder family on the CPU platform's kernels: transformers' logits, and the same bits however work is cut."""
+"""Every decoder family on the CPU platform's kernels: transformers' logits, and the same bits however work is cut and
+whether the forward runs op by op or as one recorded program."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from turret_platform_cpu.platform import CPUPlatform
 
 torch.set_num_threads(1)
 
-PROVIDER = CPUPlatform().ops()
+PROVIDER, RECORDER = CPUPlatform().ops(), CPUPlatform().graphs()
 A, B = tokens(11, 41), tokens(12, 33)
 
 pytestmark = pytest.mark.skipif(PROVIDER is None, reason="the native library was not built")
@@ -44,3 +45,21 @@ def test_logits_and_bits(pair: Pair) -> None:
     pair.driver.drop("a")
     close(whole, pair.expected(A))
     assert torch.equal(in_chunks(pair), whole)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("recorded_tokens", [2, 41])
+def test_a_recording_gives_the_same_bits(pair: Pair, recorded_tokens: int) -> None:
+    driver = pair.driver
+    whole = driver.step({"a": A})["a"]
+    driver.drop("a")
+    driver.record_with(RECORDER)
+    try:
+        driver.step({"c": A[:recorded_tokens]})
+        driver.drop("c")
+        assert torch.equal(in_chunks(pair), whole)
+        again = driver.step({"a": A})["a"]
+        driver.drop("a")
+        assert torch.equal(again, whole)
+    finally:
+        driver.record_with(None)

@@ -102,7 +102,7 @@ def blocks(placing: Placing, attention: AttentionSpec = ATTENTION, mlp: MLPSpec 
         (PLAIN, 9),
         (replace(PLAIN, blocks=blocks(Placing.PRE, replace(ATTENTION, qk_norm=QKNorm.HEAD, qkv_bias=True))), 11),
         (replace(PLAIN, blocks=blocks(Placing.SANDWICH)), 11),
-        (replace(PLAIN, blocks=blocks(Placing.POST)), 11),
+        (replace(PLAIN, blocks=blocks(Placing.POST)), 13),
         (replace(PLAIN, blocks=blocks(Placing.PARALLEL)), 9),
         (replace(PLAIN, blocks=blocks(Placing.PRE, replace(ATTENTION, rope=None))), 8),
         (replace(PLAIN, residual_multiplier=0.3, embedding_scale=2.0), 9),

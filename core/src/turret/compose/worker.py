@@ -80,4 +80,5 @@ def _limits(decision: Decision, max_model_len: int) -> WorkerLimits:
         logprobs_mode=config.model.logprobs_mode,
         device_index=decision.device_index,
         threads=config.device.cpu_threads,
+        enforce_eager=config.model.enforce_eager,
     )

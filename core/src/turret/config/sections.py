@@ -65,7 +65,7 @@ class ModelConfig:
     override_generation_config: dict[str, Any] = opt({}, "Sampling defaults to set or replace.", kind="json")
     chat_template: str | None = opt(None, "Chat template (path or text) instead of the tokenizer's own.")
     quantization: str | None = opt(None, "Quantization method; unset trusts the checkpoint.", short=("q",))
-    enforce_eager: bool = opt(False, "Never record or capture graphs (no platform yet does).", negatable=True)
+    enforce_eager: bool = opt(False, "Never record the forward as one native program; run it op by op.", negatable=True)
     disable_sliding_window: bool = opt(False, "Cap the context at the window instead of using sliding windows.")
 
     def __post_init__(self) -> None:

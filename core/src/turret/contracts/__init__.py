@@ -13,6 +13,7 @@ from turret.contracts.attention import (
     KVLayout,
     KVSpec,
 )
+from turret.contracts.graphs import GraphRecorder, Program, RecordingPlatform, StepBindings
 from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
 from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider
 from turret.contracts.parsers import (
@@ -48,6 +49,7 @@ __all__ = [
     "ConfigView",
     "ContentDelta",
     "DeviceInfo",
+    "GraphRecorder",
     "KVLayout",
     "KVSpec",
     "LayerSpec",
@@ -65,14 +67,17 @@ __all__ = [
     "ParserSession",
     "Placement",
     "Platform",
+    "Program",
     "QuantContext",
     "QuantMethod",
     "QuantSpec",
     "QuantizedWeight",
     "ReasoningDelta",
     "ReasoningParser",
+    "RecordingPlatform",
     "RequestView",
     "SchedulerPolicy",
+    "StepBindings",
     "ToolArgumentsDelta",
     "ToolCallEnd",
     "ToolCallStart",

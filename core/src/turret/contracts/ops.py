@@ -22,6 +22,7 @@ activation(out[T,I], x[T,I], name)                                         relu2
 softcap(x[..], cap)                                                        in place: x = cap * tanh(x / cap)
 add(x[T,H], y[T,H])                                                        in place: x += y
 scale(x[T,H], factor)                                                      in place: x *= factor
+copy(out[T,H], x[T,H])                                                     out = x, to out's dtype
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ OP_NAMES = (
     "softcap",
     "add",
     "scale",
+    "copy",
 )
 
 

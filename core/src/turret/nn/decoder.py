@@ -58,7 +58,7 @@ class Block:
         self.mlp = MLP(prefix, spec.mlp, factory, names, MLPSizes(index, hidden))
         self._shape = attention_shape(spec.attention)
         self._mlp_key = (spec.mlp.intermediate_size, spec.mlp.gated)
-        self._add = factory.ops.ops["add"]
+        self._add, self._copy = factory.ops.ops["add"], factory.ops.ops["copy"]
 
         def norm(target: str, stored: str) -> Norm:
             return factory.norm(f"{prefix}.{target}", layer + stored, hidden, decoder.norm)
@@ -105,11 +105,11 @@ class Block:
     def _run_post(self, step: _Step) -> None:
         if not self.first:
             self._add(step.residual, step.x)
-        step.normed.copy_(step.residual)
+        self._copy(step.normed, step.residual)
         self._attend(step.x, step.normed, step)
         self._attn_post_norm(step.x, step.x)
         self._add(step.residual, step.x)
-        step.normed.copy_(step.residual)
+        self._copy(step.normed, step.residual)
         self.mlp(step.x, step.normed, step.mlp[self._mlp_key])
         self._mlp_post_norm(step.x, step.x)
 

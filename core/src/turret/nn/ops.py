@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from turret.contracts.ops import OP_NAMES, LinearKernel, OpProvider
 from turret.errors import PluginError
-from turret.nn.ops_activation import activation, add, gelu_and_mul, scale, silu_and_mul, softcap
+from turret.nn.ops_activation import activation, add, copy, gelu_and_mul, scale, silu_and_mul, softcap
 from turret.nn.ops_norm import fused_add_rms_norm, layer_norm, rms_norm
 from turret.nn.ops_position import embedding, rotary
 
@@ -32,6 +32,7 @@ REFERENCE_OPS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "softcap": softcap,
         "add": add,
         "scale": scale,
+        "copy": copy,
     }
 )
 

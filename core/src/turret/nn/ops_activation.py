@@ -1,7 +1,7 @@
 """Reference ops of activations and other elementwise steps, in plain torch.
 
-Owns: `silu_and_mul`, `gelu_and_mul`, `activation`, `softcap`, `add`, `scale`; signatures as `turret.contracts.ops`.
-Knows nothing of layers.
+Owns: `silu_and_mul`, `gelu_and_mul`, `activation`, `softcap`, `add`, `scale`, `copy`; signatures as
+`turret.contracts.ops`. Knows nothing of layers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["ACTIVATIONS", "activation", "add", "gelu_and_mul", "scale", "silu_and_mul", "softcap"]
+__all__ = ["ACTIVATIONS", "activation", "add", "copy", "gelu_and_mul", "scale", "silu_and_mul", "softcap"]
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu2", "silu")
 """Names that `activation` knows; `relu2` is the square of relu."""
@@ -53,3 +53,8 @@ def add(x: Tensor, y: Tensor) -> None:
 def scale(x: Tensor, factor: float) -> None:
     """In place: x *= factor."""
     x.mul_(factor)
+
+
+def copy(out: Tensor, x: Tensor) -> None:
+    """out = x, in out's dtype."""
+    out.copy_(x)

@@ -44,6 +44,7 @@ def _inputs() -> Mapping[str, Arguments]:
         "softcap": lambda new, t: (new(t, size), 5.0),
         "add": lambda new, t: (new(t, size), new(t, size)),
         "scale": lambda new, t: (new(t, size), 0.5),
+        "copy": lambda new, t: (new(t, size), new(t, size)),
     }
 
 

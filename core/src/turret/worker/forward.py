@@ -13,13 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turret.contracts import AttentionBackend
+from turret.contracts import AttentionBackend, GraphRecorder
 from turret.messages import KVGroup, TokenLogprobs
 from turret.nn import AttentionState, ForwardContext, Scratch
+from turret.worker.graph import RecordedForward, Subject, record
 from turret.worker.inputs import PromptRows, StepInputs
 from turret.worker.loader import LoadedModel
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.sampling_rows import SamplingRows
+from turret.worker.trials import TrialSteps
 
 __all__ = ["Forward", "ForwardOutput"]
 
@@ -36,7 +38,8 @@ class ForwardOutput:
 
 
 class Forward:
-    """Runs the model. `groups` say which layers share metadata; the cache is set by `use_cache`."""
+    """Runs the model, or what was recorded of it. `groups` say which layers share metadata; the cache is set by
+    `use_cache`."""
 
     def __init__(self, loaded: LoadedModel, backend: AttentionBackend, max_tokens: int, device: str) -> None:
         self._model = loaded.model
@@ -46,6 +49,7 @@ class Forward:
         self._scratch = Scratch(max_tokens, device)
         self._ops = dict(loaded.factory.ops.ops)
         self._kv: list[Tensor] = []
+        self._recorded: RecordedForward | None = None
 
     @property
     def groups(self) -> list[KVGroup]:
@@ -58,26 +62,33 @@ class Forward:
         return sum(buffer.nbytes for buffer in self._scratch.buffers.values())
 
     def use_cache(self, kv: list[Tensor]) -> None:
-        """Take each layer's cache tensor."""
+        """Take each layer's cache tensor; what was recorded over another cache is forgotten."""
         self._kv = kv
+        self._recorded = None
+
+    def record(self, recorder: GraphRecorder, steps: TrialSteps) -> None:
+        """Record the model over the cache as it is now. Raises NotSupportedError if it cannot be replayed."""
+        pages = [tensor[: steps.blocks] for tensor in self._kv]
+        self._recorded = record(recorder, Subject(self._model_forward, self._scratch, pages), steps.trials())
 
     def run(self, inputs: StepInputs, sampler: Sampler, state: SamplingRows) -> ForwardOutput:
         """The whole step."""
-        ctx = ForwardContext(self._ops, self._scratch, self._attention(inputs))
-        hidden = self._model.forward(inputs.ids, inputs.positions, ctx)
+        hidden = self._model_forward(inputs) if self._recorded is None else self._recorded.run(inputs.bindings())
         output = ForwardOutput([])
         for rows in inputs.prompts:
-            output.prompts[rows.place] = self._prompt(hidden, rows, ctx, sampler)
+            output.prompts[rows.place] = self._prompt(hidden, rows, sampler)
         if len(inputs.last_rows):
-            logits = self._logits(_rows(hidden, inputs.last_rows), ctx)
+            logits = self._logits(_rows(hidden, inputs.last_rows))
             output.sampled = sampler.sample(logits, inputs.rows, state)
         return output
 
     def vocab_size(self, inputs: StepInputs) -> int:
         """Width of the logits, found by running a step."""
+        return int(self._logits(_rows(self._model_forward(inputs), inputs.last_rows)).shape[1])
+
+    def _model_forward(self, inputs: StepInputs) -> Tensor:
         ctx = ForwardContext(self._ops, self._scratch, self._attention(inputs))
-        hidden = self._model.forward(inputs.ids, inputs.positions, ctx)
-        return int(self._logits(_rows(hidden, inputs.last_rows), ctx).shape[1])
+        return self._model.forward(inputs.ids, inputs.positions, ctx)
 
     def _attention(self, inputs: StepInputs) -> AttentionState:
         metadata: list[Any] = [None] * len(self._kv)
@@ -87,17 +98,18 @@ class Forward:
                 metadata[layer] = built
         return AttentionState(self._backend, self._kv, metadata)
 
-    def _logits(self, hidden: Tensor, ctx: ForwardContext) -> NDArray[np.float32]:
+    def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
         """Host logits [n, V]."""
-        logits = self._model.logits(hidden, ctx)
+        state = AttentionState(self._backend, self._kv, [])  # logits attend to nothing
+        logits = self._model.logits(hidden, ForwardContext(self._ops, self._scratch, state))
         return np.ascontiguousarray(logits.to(device="cpu", dtype=torch.float32).numpy())
 
-    def _prompt(self, hidden: Tensor, rows: PromptRows, ctx: ForwardContext, sampler: Sampler) -> list[TokenLogprobs]:
+    def _prompt(self, hidden: Tensor, rows: PromptRows, sampler: Sampler) -> list[TokenLogprobs]:
         step = max(1, _PROMPT_LOGITS_BYTES // (4 * sampler.vocab_size))
         found: list[TokenLogprobs] = []
         for start in range(rows.start, rows.stop, step):
             stop = min(start + step, rows.stop)
-            logits = self._logits(hidden[start:stop], ctx)
+            logits = self._logits(hidden[start:stop])
             targets = rows.targets[start - rows.start : stop - rows.start]
             found += sampler.prompt_logprobs(logits, targets, rows.count)
         return found

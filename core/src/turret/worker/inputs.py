@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turret.contracts import AttentionBatch
+from turret.contracts import AttentionBatch, StepBindings
 from turret.worker.batch import Batch, StepWork
 
 __all__ = ["InputBuilder", "PromptRows", "StepInputs"]
@@ -48,6 +48,10 @@ class StepInputs:
     last_rows: NDArray[np.int64]
     rows: NDArray[np.int64]
     prompts: list[PromptRows]
+
+    def bindings(self) -> StepBindings:
+        """What a replay needs of them."""
+        return StepBindings(self.ids, self.positions, self.attention)
 
 
 class InputBuilder:

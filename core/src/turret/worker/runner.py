@@ -18,13 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turret.contracts import KVLayout, OpProvider
-from turret.errors import ConfigError, EngineError, PluginError
+from turret.contracts import KVLayout, OpProvider, RecordingPlatform
+from turret.errors import ConfigError, EngineError, NotSupportedError, PluginError
 from turret.messages import (
     KVCacheConfig,
-    KVGroup,
-    NewRequest,
-    Request,
     RequestResult,
     StepPlan,
     StepResult,
@@ -32,7 +29,6 @@ from turret.messages import (
     WorkerFacts,
 )
 from turret.nn import LayerFactory, OpTable
-from turret.sampling import SamplingParams
 from turret.worker.batch import Batch, BatchShape, StepWork
 from turret.worker.forward import Forward
 from turret.worker.inputs import InputBuilder
@@ -41,6 +37,7 @@ from turret.worker.loader import LoadTarget, load_model
 from turret.worker.memory import MemoryDemand, kv_bytes
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
+from turret.worker.trials import TrialRequest, TrialSteps, trial_plan
 
 __all__ = ["Runner"]
 
@@ -90,7 +87,7 @@ class Runner:
             device=self._device, attention_backend=parts.attention.name, load_seconds=loaded.seconds)
 
     def allocate(self, config: KVCacheConfig) -> None:
-        """Make the cache and run once over it."""
+        """Make the cache, run once over it, and record the forward where the platform can."""
         if self._forward is None or config.groups != self._forward.groups:
             raise EngineError("allocate needs a loaded model and the groups that its facts named")
         if config.block_size != self._limits.block_size:
@@ -98,6 +95,7 @@ class Runner:
                               f"{self._limits.block_size}", "block-size")
         assert self._sampler is not None
         self._use_cache(config.num_blocks, self._sampler.vocab_size)
+        self._record(config.num_blocks)
 
     def step(self, plan: StepPlan) -> StepResult:
         """Run a plan; every request of it gets exactly one result, in plan order."""
@@ -159,11 +157,24 @@ class Runner:
         self._batch = Batch(shape)
         self._inputs = InputBuilder(
             self._batch, [group.window for group in groups], limits.max_num_batched_tokens, self._device)
-        work = self._batch.apply(_trial_plan(groups))
+        work = self._batch.apply(trial_plan([TrialRequest([0], 0, [0] * len(groups))]))
         found = self._forward.vocab_size(self._inputs.build(work, work.runnable()))
         self._batch.clear()
         self._sampler = Sampler(found, limits.logprobs_mode)
         return found
+
+    def _record(self, num_blocks: int) -> None:
+        """Replay the forward from here on, if it can be recorded; of a model that cannot it is said once."""
+        assert self._forward is not None and self._batch is not None and self._inputs is not None
+        platform = self._parts.platform
+        recorder = platform.graphs() if isinstance(platform, RecordingPlatform) else None
+        if recorder is None or self._limits.enforce_eager:
+            return
+        steps = TrialSteps(self._batch, self._inputs, self._limits.max_num_batched_tokens, num_blocks)
+        try:
+            self._forward.record(recorder, steps)
+        except NotSupportedError as error:
+            logger.warning("%s runs op by op, slower than recorded: %s", self._source.checkpoint.name, error)
 
     def _run(self, work: StepWork, places: NDArray[np.int64], answers: _Answers) -> None:
         """One forward over the requests at `places`. Raises before anything is changed, or not at all."""
@@ -236,13 +247,6 @@ def _part_of(work: StepWork, place: int, start: int, count: int) -> StepWork:
     computed[place] += start
     counts[place] = count
     return StepWork(work.request_ids, work.rows, computed, counts, work.errors)
-
-
-def _trial_plan(groups: list[KVGroup]) -> StepPlan:
-    request = Request(request_id="trial", prompt_token_ids=[0], sampling=SamplingParams(temperature=0.0),
-                      max_tokens=1, seed=0)
-    return StepPlan(step_id=0, new=[NewRequest(
-        request=request, block_ids=[[0] for _ in groups], num_computed_tokens=0, num_tokens=1)])
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -41,7 +41,8 @@ class ModelSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """How large a step and the cache may get, and where the worker runs. `kv_dtype` None follows the model's dtype."""
+    """How large a step and the cache may get, and where the worker runs. `kv_dtype` None follows the model's dtype;
+    `enforce_eager`: the forward is never recorded."""
 
     max_model_len: int
     max_num_seqs: int
@@ -54,3 +55,4 @@ class WorkerLimits:
     logprobs_mode: str = "raw_logprobs"
     device_index: int = 0
     threads: int | None = None
+    enforce_eager: bool = False

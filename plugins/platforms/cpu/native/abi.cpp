@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "program.h"
 
 namespace tc {
 namespace generic { extern const Kernels kKernels; }
@@ -53,28 +54,23 @@ const Kernels*& active() {
   return one;
 }
 
-constexpr int64_t kSmall = 16384;         // values: below this a fork costs more than it saves
-constexpr int64_t kSmallProduct = 65536;  // the same for products
-
-// Rows of a linear that are computed at a time: their activations stay in the second-level cache.
-int64_t chunk_rows(int64_t k) {
-  const int64_t rows = (int64_t(192) << 10) / k / 12 * 12;
-  return rows < 24 ? 24 : rows > 192 ? 192 : rows;
-}
-
-void spread(Job job, const void* args, int64_t values) {
+void spread(const Step& step) {
+  record(step);
   PoolLock lock;
-  pool_run(job, args, values < kSmall ? 1 : 1 << 30);
+  pool_run(job_of(step.op, *active()), &step.args, small(step) ? 1 : 1 << 30);
 }
 
 }  // namespace
+
+const Kernels& active_kernels() { return *active(); }
+
 }  // namespace tc
 
 using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 1; }
+TC_API int tc_abi_version() { return 2; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -117,51 +113,47 @@ TC_API void tc_free(void* packed) { free_packed(static_cast<Packed*>(packed)); }
 TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<const Packed*>(packed)->bytes); }
 
 TC_API int tc_linear(const LinearArgs* args) {
-  LinearArgs a = *args;
-  if (a.rows <= 0) return a.rows == 0 ? 0 : -1;
+  if (args->rows <= 0) return args->rows == 0 ? 0 : -1;
+  const Step step(*args);
+  record(step);
   PoolLock lock;
   const Kernels* kernels = active();
   const int threads = pool_threads_locked();
-  const int64_t chunk = chunk_rows(a.w->k_padded), x_size = a.element == kFloat32 ? 4 : 2, out_size = a.out_element == kFloat32 ? 4 : 2;
+  const int64_t chunk = chunk_rows(args->w->k_padded);
   for (int64_t begin = 0; begin < args->rows; begin += chunk) {
-    a.rows = args->rows - begin < chunk ? args->rows - begin : chunk;
-    a.x = static_cast<const char*>(args->x) + begin * a.x_stride * x_size;
-    a.out = static_cast<char*>(args->out) + begin * a.out_stride * out_size;
+    LinearArgs a = rows_from(*args, begin, chunk);
     a.scratch = pool_scratch(kernels->linear_scratch(a, threads));
     if (!a.scratch) return -2;
-    pool_run(kernels->linear, &a, a.rows * a.w->k * a.w->n < kSmallProduct ? 1 : threads);
+    pool_run(kernels->linear, &a, small(Step(a)) ? 1 : threads);
   }
   return 0;
 }
 
 TC_API int tc_rows(const RowsArgs* a) {
-  for (int64_t i = 0; i < a->rows; i++)
-    if (a->ids[i] < 0 || a->ids[i] >= a->w->n) return -1;
-  spread(active()->rows, a, a->rows * a->w->k * 4);
+  if (!ids_within(a->ids, a->rows, a->w->n)) return -1;
+  spread(Step(*a));
   return 0;
 }
 
 TC_API int tc_embedding(const EmbeddingArgs* a) {
-  for (int64_t i = 0; i < a->rows; i++)
-    if (a->ids[i] < 0 || a->ids[i] >= a->entries) return -1;
-  spread(active()->embedding, a, a->rows * a->width);
+  if (!ids_within(a->ids, a->rows, a->entries)) return -1;
+  spread(Step(*a));
   return 0;
 }
 
-TC_API int tc_norm(const NormArgs* a) {
-  spread(active()->norm, a, a->rows * a->width);
-  return 0;
-}
-TC_API int tc_rotary(const RotaryArgs* a) {
-  spread(active()->rotary, a, a->rows * (a->q_heads + a->k_heads) * a->rotary_dim);
-  return 0;
-}
-TC_API int tc_gated(const GatedArgs* a) {
-  spread(active()->gated, a, a->rows * a->width * 2);
-  return 0;
-}
+#define TC_PLAIN(name, Args)           \
+  TC_API int name(const Args* a) {     \
+    if (a->rows > 0) spread(Step(*a)); \
+    return 0;                          \
+  }
+TC_PLAIN(tc_norm, NormArgs)
+TC_PLAIN(tc_layer_norm, LayerNormArgs)
+TC_PLAIN(tc_rotary, RotaryArgs)
+TC_PLAIN(tc_gated, GatedArgs)
+TC_PLAIN(tc_pointwise, PointwiseArgs)
+
 TC_API int tc_softcap(const SoftcapArgs* a) {
-  spread(active()->softcap, a, a->count);
+  spread(Step(*a));
   return 0;
 }
 
@@ -169,6 +161,7 @@ TC_API int tc_attention(const AttentionArgs* args) {
   AttentionArgs a = *args;
   if (a.kv_heads < 1 || a.heads % a.kv_heads || a.head_size % 16 || a.head_size > 512 || a.block_size % 16) return -1;
   if (a.tokens <= 0) return 0;
+  record(Step(a));
   PoolLock lock;
   const Kernels* kernels = active();
   const int threads = pool_threads_locked();

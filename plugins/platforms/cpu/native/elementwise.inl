@@ -106,6 +106,18 @@ static void rotary(const void* args, Team& team) {
   });
 }
 
+TC_INLINE vf silu_of(vf x) { return x / (vset(1.f) + vexp(vset(0.f) - x)); }
+TC_INLINE vf gelu_tanh_of(vf x) {
+  const vf inner = vset(0.7978845608028654f) * x * vfma(vset(0.044715f) * x, x, vset(1.f));
+  return vset(0.5f) * x * (vset(1.f) + vtanh(inner));
+}
+TC_INLINE vf gelu_of(vf x) {
+  alignas(64) float lane[kWidth];
+  vstore(lane, x);
+  for (int j = 0; j < kWidth; j++) lane[j] = 0.5f * (1.f + ::erff(lane[j] * 0.7071067811865476f));
+  return x * vload(lane);
+}
+
 template <typename T>
 static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++) {
@@ -114,18 +126,7 @@ static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
     T* out = static_cast<T*>(a.out) + r * a.out_stride;
     each_vector(a.width, [&](int64_t i, int n) {
       const vf g = load_some(gate + i, n), u = load_some(up + i, n);
-      vf y;
-      if (a.kind == 0) {
-        y = g / (vset(1.f) + vexp(vset(0.f) - g));
-      } else if (a.kind == 1) {
-        const vf inner = vset(0.7978845608028654f) * g * vfma(vset(0.044715f) * g, g, vset(1.f));
-        y = vset(0.5f) * g * (vset(1.f) + vtanh(inner));
-      } else {
-        alignas(64) float lane[kWidth];
-        vstore(lane, g);
-        for (int j = 0; j < kWidth; j++) lane[j] = 0.5f * (1.f + ::erff(lane[j] * 0.7071067811865476f));
-        y = g * vload(lane);
-      }
+      const vf y = a.kind == 0 ? silu_of(g) : a.kind == 1 ? gelu_tanh_of(g) : gelu_of(g);
       store_some(out + i, n, y * u);
     });
   }
@@ -155,20 +156,15 @@ static void softcap(const void* args, Team& team) {
   });
 }
 
-template <typename T>
-static void embedding_rows(const EmbeddingArgs& a, int64_t begin, int64_t end) {
-  for (int64_t r = begin; r < end; r++) {
-    const T* from = static_cast<const T*>(a.table) + a.ids[r] * a.width;
-    T* out = static_cast<T*>(a.out) + r * a.width;
-    if (a.scale == 1.f) std::memcpy(out, from, size_t(a.width) * sizeof(T));
-    else each_vector(a.width, [&](int64_t i, int n) { store_some(out + i, n, load_some(from + i, n) * vset(a.scale)); });
-  }
-}
-
 static void embedding(const void* args, Team& team) {
   const auto& a = *static_cast<const EmbeddingArgs*>(args);
   team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    if (a.element == kFloat32) embedding_rows<float>(a, begin, end);
-    else embedding_rows<bf16>(a, begin, end);
+    for (int64_t r = begin; r < end; r++) {
+      const Row from(a.table, a.element, a.ids[r] * a.width), out(a.out, a.out_element, r * a.width);
+      each_vector(a.width, [&](int64_t i, int n) {
+        const vf v = from.load(i, n);
+        out.store(i, n, a.scale == 1.f ? v : v * vset(a.scale));
+      });
+    }
   });
 }

@@ -13,6 +13,7 @@ namespace TC_LEVEL {
 
 #include "linear.inl"
 #include "elementwise.inl"
+#include "pointwise.inl"
 #include "attention.inl"
 
 #define TC_TEXT2(x) #x
@@ -20,7 +21,8 @@ namespace TC_LEVEL {
 
 extern const Kernels kKernels;
 const Kernels kKernels = {
-    TC_TEXT(TC_LEVEL), linear_scratch, linear, rows, embedding, norm, rotary, gated, softcap, attention_scratch, attention,
+    TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
+    gated,             softcap,        layer_norm, pointwise, attention_scratch, attention,
 };
 
 }  // namespace TC_LEVEL

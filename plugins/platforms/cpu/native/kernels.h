@@ -40,7 +40,8 @@ struct EmbeddingArgs {
   void* out;
   int64_t entries, rows, width;
   float scale;
-  int element;
+  int element;  // of the table
+  int out_element;
 };
 
 // `residual` null: plain norm. Gain is offset + weight. Rows come in runs of `inner` (heads of a token), with strides
@@ -55,6 +56,17 @@ struct NormArgs {
   int64_t rows, width;
   float eps, offset;
   int out_element, x_element, residual_element, weight_element;
+};
+
+// (x - mean) / deviation * weight + bias; weight and bias may be null. Runs of rows as in NormArgs.
+struct LayerNormArgs {
+  void* out;
+  const void *x, *weight, *bias;
+  int64_t out_stride, x_stride;
+  int64_t inner, out_inner, x_inner;
+  int64_t rows, width;
+  float eps;
+  int out_element, x_element, weight_element, bias_element;
 };
 
 struct RotaryArgs {
@@ -75,6 +87,18 @@ struct GatedArgs {
   int64_t rows, width;
   int kind;
   int element;
+};
+
+enum Pointwise : int { kCopy = 0, kAdd = 1, kScale = 2, kSilu = 3, kGeluTanh = 4, kGelu = 5, kRelu2 = 6 };
+
+// copy: out = x; add: out += x; scale: out = x * factor; the rest: out = f(x).
+struct PointwiseArgs {
+  void* out;
+  const void* x;
+  int64_t out_stride, x_stride;
+  int64_t rows, width;
+  float factor;
+  int kind, out_element, x_element;
 };
 
 struct SoftcapArgs {
@@ -114,6 +138,8 @@ struct Kernels {
   void (*rotary)(const void*, Team&);
   void (*gated)(const void*, Team&);
   void (*softcap)(const void*, Team&);
+  void (*layer_norm)(const void*, Team&);
+  void (*pointwise)(const void*, Team&);
   size_t (*attention_scratch)(const AttentionArgs&, int threads);
   void (*attention)(const void*, Team&);
 };

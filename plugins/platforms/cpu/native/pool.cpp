@@ -91,9 +91,9 @@ struct Pool {
     confine(workers.back(), own);
   }
 
-  void run(Job next, const void* next_args, int threads) {
+  void run(Job next, const void* next_args, int threads, int steps) {
     if (threads > count) threads = count;
-    Team team{0, threads, phases};
+    Team team{0, threads, phases, 0};
     if (threads <= 1) {
       team.count = 1;
       next(next_args, team);
@@ -102,13 +102,26 @@ struct Pool {
     job = next;
     args = next_args;
     active = threads;
-    for (Phase& phase : phases) phase.next = phase.done = 0;
+    if (epoch > 1u << 30) {  // before a counter could be taken for a newer one
+      for (Phase& phase : phases) phase.next = phase.done = 0;
+      epoch = 0;
+    }
+    first = epoch + 1;
+    epoch += uint32_t(steps);
+    team = step_of(team, 0);
     gate.store(kOpen, std::memory_order_release);
     generation.fetch_add(1, std::memory_order_seq_cst);
     if (sleepers.load(std::memory_order_seq_cst) > 0) wake_all(generation);
     next(next_args, team);
     gate.fetch_and(~kOpen, std::memory_order_acq_rel);
     for (int spins = 0; gate.load(std::memory_order_acquire) != 0;) relax(spins);
+  }
+
+  // Steps share a ring of phases. A thread may still look at a phase that later steps use already; it sees by the epoch
+  // that its own step is over.
+  Team step_of(const Team& team, int step) {
+    const uint32_t number = first + uint32_t(step);
+    return {team.id, team.count, phases + number % kRing * kPhases, number};
   }
 
   // Whether this worker is in the current job: it then holds the gate, and the job cannot end without it.
@@ -137,13 +150,14 @@ struct Pool {
       if (stop.load(std::memory_order_relaxed)) return;
       if (!enter()) continue;
       if (id < active) {
-        Team team{id, active, phases};
+        Team team = step_of({id, active, phases, 0}, 0);
         job(args, team);
       }
       gate.fetch_sub(1, std::memory_order_release);
     }
   }
 
+  static constexpr uint32_t kRing = 8;
   static constexpr uint32_t kOpen = 1u << 31;  // the lower bits count the workers within
   const int count;
   const std::vector<int> cpus;
@@ -154,7 +168,8 @@ struct Pool {
   uint8_t* scratch = nullptr;
   size_t scratch_bytes = 0;
   std::atomic<bool> stop{false};
-  Phase phases[kPhases] = {};
+  uint32_t first = 0, epoch = 0;  // numbers of the running job's first step, and of the last step of all
+  Phase phases[kRing * kPhases] = {};
   alignas(64) std::atomic<uint32_t> generation{0};
   alignas(64) std::atomic<uint32_t> gate{0};
   alignas(64) std::atomic<int> sleepers{0};
@@ -220,10 +235,13 @@ uint8_t* pool_scratch(size_t bytes) {
   return p.scratch;
 }
 
-void pool_run(Job job, const void* args, int threads) { pool().run(job, args, threads); }
+void pool_run(Job job, const void* args, int threads) { pool().run(job, args, threads, 1); }
+void pool_run_steps(Job job, const void* args, int threads, int steps) { pool().run(job, args, threads, steps); }
 
-void phase_wait(Phase& phase, int64_t total) {
-  for (int spins = 0; __atomic_load_n(&phase.done, __ATOMIC_ACQUIRE) < total;) relax(spins);
+Team team_step(const Team& team, int step) { return team.count == 1 ? team : pool().step_of(team, step); }
+
+void phase_wait(Phase& phase, uint32_t epoch, int64_t total) {
+  for (int spins = 0; phase_count(__atomic_load_n(&phase.done, __ATOMIC_ACQUIRE), epoch) < total;) relax(spins);
 }
 
 }  // namespace tc

@@ -13,9 +13,12 @@ namespace tc {
 
 constexpr int kPhases = 4;
 
+// Counters of a phase: the epoch they belong to in the upper half, a number of items in the lower. Jobs are numbered in
+// the order in which they run, and a phase is used again by later ones without being cleared: counters of an older epoch
+// stand for zero, those of a newer one say that the phase is long over.
 struct alignas(64) Phase {
-  int64_t next;               // the first item that nobody took
-  alignas(64) int64_t done;   // items finished
+  uint64_t next;              // the first item that nobody took
+  alignas(64) uint64_t done;  // items finished
 };
 
 // One thread's place in a running job: ids are 0 (the caller) to count - 1.
@@ -23,6 +26,7 @@ struct Team {
   int id;
   int count;
   Phase* phases;
+  uint32_t epoch;
 };
 
 using Job = void (*)(const void* args, Team& team);
@@ -47,16 +51,30 @@ uint8_t* pool_scratch(size_t bytes);
 // Runs job on at most `threads` threads and returns when it is done. Needs a PoolLock.
 void pool_run(Job job, const void* args, int threads);
 
+// The same for a job of `steps` jobs that follow one another within it: each must take its place from team_step.
+void pool_run_steps(Job job, const void* args, int threads, int steps);
+
+// The team of step `step` of a job that pool_run_steps runs.
+Team team_step(const Team& team, int step);
+
+// How far counters are with respect to an epoch: items of it, none if they are older, all that can be if newer.
+inline int64_t phase_count(uint64_t word, uint32_t epoch) {
+  const int32_t age = int32_t(uint32_t(word >> 32) - epoch);
+  return age == 0 ? int64_t(uint32_t(word)) : age < 0 ? 0 : INT64_MAX;
+}
+
 // Spins until all `total` items of the phase are finished.
-void phase_wait(Phase& phase, int64_t total);
+void phase_wait(Phase& phase, uint32_t epoch, int64_t total);
 
 // Takes the next run of items: large at first, single ones at the end. False when there are none.
-inline bool phase_take(Phase& phase, int64_t total, int threads, int64_t& begin, int64_t& end) {
-  int64_t at = __atomic_load_n(&phase.next, __ATOMIC_RELAXED);
-  while (at < total) {
+inline bool phase_take(Phase& phase, uint32_t epoch, int64_t total, int threads, int64_t& begin, int64_t& end) {
+  uint64_t word = __atomic_load_n(&phase.next, __ATOMIC_RELAXED);
+  int64_t at;
+  while ((at = phase_count(word, epoch)) < total) {
     int64_t count = (total - at) / (2 * threads);
     if (count < 1) count = 1;
-    if (__atomic_compare_exchange_n(&phase.next, &at, at + count, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    const uint64_t taken = uint64_t(epoch) << 32 | uint64_t(at + count);
+    if (__atomic_compare_exchange_n(&phase.next, &word, taken, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
       begin = at;
       end = at + count;
       return true;
@@ -65,21 +83,29 @@ inline bool phase_take(Phase& phase, int64_t total, int threads, int64_t& begin,
   return false;
 }
 
-// Phase number `phase` of a job: f(begin, end) over all of `total` items, in runs, by whoever comes; returns when every
-// item is finished. A thread that comes late finds nothing left and goes on.
+inline void phase_finish(Phase& phase, uint32_t epoch, int64_t count) {
+  uint64_t word = __atomic_load_n(&phase.done, __ATOMIC_RELAXED), done;
+  do {
+    done = uint64_t(epoch) << 32 | uint64_t(phase_count(word, epoch) + count);
+  } while (!__atomic_compare_exchange_n(&phase.done, &word, done, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+}
+
+// Phase number `phase` of a job: f(begin, end) over all of `total` items (fewer than 2^31), in runs, by whoever comes;
+// returns when every item is finished. A thread that comes late finds nothing left and goes on.
 template <typename F>
 inline void team_for(Team& team, int phase, int64_t total, F f) {
+  if (total <= 0) return;
   if (team.count == 1) {
-    if (total > 0) f(int64_t(0), total);
+    f(int64_t(0), total);
     return;
   }
   Phase& p = team.phases[phase];
   int64_t begin, end;
-  while (phase_take(p, total, team.count, begin, end)) {
+  while (phase_take(p, team.epoch, total, team.count, begin, end)) {
     f(begin, end);
-    __atomic_fetch_add(&p.done, end - begin, __ATOMIC_RELEASE);
+    phase_finish(p, team.epoch, end - begin);
   }
-  if (__atomic_load_n(&p.done, __ATOMIC_ACQUIRE) < total) phase_wait(p, total);
+  if (phase_count(__atomic_load_n(&p.done, __ATOMIC_ACQUIRE), team.epoch) < total) phase_wait(p, team.epoch, total);
 }
 
 }  // namespace tc

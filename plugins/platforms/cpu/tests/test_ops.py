@@ -101,6 +101,43 @@ def test_softcap(dtype: torch.dtype, level: str, native: Native) -> None:
 
 
 @pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("width", [1, 15, 64, 100, 2050])
+def test_layer_norms_of_any_width(width: int, dtype: torch.dtype, level: str, native: Native) -> None:
+    x, weight, bias = numbers(5, width, dtype=dtype) + 3, numbers(width, seed=2), numbers(width, dtype=dtype, seed=3)
+    for pair in ((weight, bias), (weight, None), (None, None)):
+        got, expected = torch.empty(5, width, dtype=dtype), torch.empty(5, width, dtype=dtype)
+        CPUOps(native).layer_norm(got, x, *pair, 1e-5)
+        REFERENCE_OPS["layer_norm"](expected, x, *pair, 1e-5)
+        assert torch.allclose(got.float(), expected.float(), rtol=ERROR[dtype], atol=ERROR[dtype] + 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize("width", [1, 31, 96, 1536])
+def test_plain_activations(width: int, dtype: torch.dtype, level: str, native: Native) -> None:
+    x = numbers(6, width, dtype=dtype)
+    x[0, 0], x[1, 0] = -80.0, 80.0
+    for name in ("relu2", "gelu", "gelu_tanh", "silu"):
+        got, wide = torch.empty(6, width, dtype=dtype), torch.empty(6, width)
+        CPUOps(native).activation(got, x, name)
+        REFERENCE_OPS["activation"](wide, x.float(), name)
+        same(got, wide.to(dtype))
+
+
+def test_steps_of_the_residual_stream_mix_types(level: str, native: Native) -> None:
+    ops, stream, branch = CPUOps(native), numbers(7, 33), numbers(7, 33, dtype=torch.bfloat16, seed=1)
+    expected = stream + branch.float()
+    ops.add(stream, branch)
+    assert torch.equal(stream, expected)
+    ops.scale(stream, 0.3)
+    assert torch.equal(stream, expected * 0.3)
+    ops.copy(branch, stream)
+    assert torch.equal(branch, stream.to(torch.bfloat16))
+    table, looked_up = numbers(9, 33, dtype=torch.bfloat16), torch.empty(2, 33)
+    ops.embedding(looked_up, torch.tensor([8, 1]), table, 0.5)
+    assert torch.equal(looked_up, table[[8, 1]].float() * 0.5)
+
+
+@pytest.mark.parametrize("dtype", ERROR)
 def test_embedding_scales_and_refuses_ids_beyond_the_table(dtype: torch.dtype, level: str, native: Native) -> None:
     ops, table = CPUOps(native), numbers(11, 40, dtype=dtype)
     ids = torch.tensor([10, 0, 3])

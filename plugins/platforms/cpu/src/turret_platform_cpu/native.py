@@ -17,19 +17,31 @@ from pathlib import Path
 
 from turret.errors import PluginError
 
-__all__ = ["ABI_VERSION", "LEVEL_VARIABLE", "BadArgumentError", "Native", "Op", "PackedWeight", "library_path", "load"]
+__all__ = [
+    "ABI_VERSION",
+    "LEVEL_VARIABLE",
+    "BadArgumentError",
+    "Native",
+    "Op",
+    "PackedWeight",
+    "library_path",
+    "load",
+    "refuse",
+]
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
 OPS = {
     "tc_linear": "PPqPqqPiiiP",
     "tc_rows": "PPPqqi",
-    "tc_embedding": "PPPqqqfi",
+    "tc_embedding": "PPPqqqfii",
     "tc_norm": "PPPPqqqqqqqqffiiii",
+    "tc_layer_norm": "PPPPqqqqqqqfiiii",
     "tc_rotary": "PPqqqqPPqqqqii",
     "tc_gated": "PPqqqqii",
+    "tc_pointwise": "PPqqqqfiii",
     "tc_softcap": "Pqfi",
     "tc_attention": "PPPPPqqqqPPPPqqqqqqqqffPiPq",
 }
@@ -96,12 +108,12 @@ class Native:
     def op(self, name: str) -> Op:
         """The function of an op: takes the fields of its struct, raises BadArgumentError or MemoryError."""
         function = getattr(self.library, name)
-        pack = struct.Struct("@" + OPS[name]).pack
+        pack = struct.Struct(f"@{OPS[name]}0q").pack  # padded at the end as C pads it
 
         def call(*fields: float) -> None:
             code = function(pack(*fields))
             if code:
-                _refuse(name, code)
+                refuse(name, code)
 
         return call
 
@@ -119,7 +131,7 @@ class Native:
         return PackedWeight(handle, int(self.library.tc_packed_bytes(handle)), shape, self.library.tc_free)
 
 
-def _refuse(name: str, code: int) -> None:
+def refuse(name: str, code: int) -> None:
     """Raise what an op's return code means."""
     if code == -2:
         raise MemoryError(f"{name}: {REASONS[code]}")
@@ -140,10 +152,10 @@ def load() -> Native | None:
         library = ctypes.CDLL(str(path))
     except OSError as exc:
         raise PluginError(f"{path} cannot be loaded ({exc}); reinstall turret-platform-cpu on this machine") from exc
-    _declare(library)
     found = library.tc_abi_version()
     if found != ABI_VERSION:
         raise PluginError(f"{path} has ABI {found}, expected {ABI_VERSION}; reinstall turret-platform-cpu")
+    _declare(library)
     native = Native(library)
     wanted = os.environ.get(LEVEL_VARIABLE)
     if wanted and wanted != native.level():
@@ -165,6 +177,13 @@ def _declare(library: ctypes.CDLL) -> None:
         "tc_pack_plain": (pointer, [integer, pointer, wide, wide, wide]),
         "tc_free": (None, [pointer]),
         "tc_packed_bytes": (wide, [pointer]),
+        "tc_program_new": (pointer, []),
+        "tc_program_free": (None, [pointer]),
+        "tc_program_steps": (wide, [pointer]),
+        "tc_program_fault": (ctypes.c_char_p, [pointer]),
+        "tc_record_start": (integer, [pointer, ctypes.c_char_p]),
+        "tc_record_stop": (None, []),
+        "tc_replay": (integer, [pointer, ctypes.c_char_p, wide, wide]),
         **{name: (integer, [ctypes.c_char_p]) for name in OPS},
     }
     for name, (result, arguments) in signatures.items():

@@ -21,6 +21,8 @@ __all__ = ["CPUOps"]
 
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
 SILU, GELU_TANH, GELU = 0, 1, 2
+COPY, ADD, SCALE = 0, 1, 2
+ACTIVATIONS = {"silu": 3, "gelu_tanh": 4, "gelu": 5, "relu2": 6}
 
 
 class CPUOps:
@@ -36,6 +38,8 @@ class CPUOps:
         self._rotary = native.op("tc_rotary")
         self._gated = native.op("tc_gated")
         self._softcap = native.op("tc_softcap")
+        self._layer_norm = native.op("tc_layer_norm")
+        self._pointwise = native.op("tc_pointwise")
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
         """Ops by name."""
@@ -43,10 +47,15 @@ class CPUOps:
             "embedding": self.embedding,
             "rms_norm": self.rms_norm,
             "fused_add_rms_norm": self.fused_add_rms_norm,
+            "layer_norm": self.layer_norm,
             "rotary": self.rotary,
             "silu_and_mul": self.silu_and_mul,
             "gelu_and_mul": self.gelu_and_mul,
+            "activation": self.activation,
             "softcap": self.softcap,
+            "add": self.add,
+            "scale": self.scale,
+            "copy": self.copy,
         }
 
     def linear_kernels(self) -> Sequence[LinearKernel]:
@@ -54,13 +63,13 @@ class CPUOps:
         return (NativeLinear(self._native),)
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Tensor, scale: float) -> None:
-        element = ELEMENTS.get(out.dtype)
-        if element is None or weight.dtype != out.dtype or not (weight.is_contiguous() and out.is_contiguous()):
+        kinds = ELEMENTS.get(weight.dtype), ELEMENTS.get(out.dtype)
+        if None in kinds or not (weight.is_contiguous() and out.is_contiguous()):
             REFERENCE_OPS["embedding"](out, ids, weight, scale)
             return
         rows, width = out.shape
         self._embedding(
-            weight.data_ptr(), ids.data_ptr(), out.data_ptr(), weight.shape[0], rows, width, scale, element
+            weight.data_ptr(), ids.data_ptr(), out.data_ptr(), weight.shape[0], rows, width, scale, *kinds
         )
 
     def rms_norm(self, out: Tensor, x: Tensor, weight: Tensor, eps: float, offset: float) -> None:
@@ -68,16 +77,20 @@ class CPUOps:
         if None in kinds or x.dim() not in (2, 3):
             REFERENCE_OPS["rms_norm"](out, x, weight, eps, offset)
             return
-        if x.dim() == 2:
-            rows, width = x.shape
-            inner, out_inner, x_inner = 1, 0, 0
-        else:
-            tokens, inner, width = x.shape
-            rows, out_inner, x_inner = tokens * inner, out.stride(1), x.stride(1)
         self._norm(
             out.data_ptr(), x.data_ptr(), 0, weight.data_ptr(), out.stride(0), x.stride(0), 0,
-            inner, out_inner, x_inner, rows, width, eps, offset, *kinds,
+            *_runs(out, x), eps, offset, *kinds,
         )  # fmt: skip
+
+    def layer_norm(self, out: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> None:
+        kinds = [0 if tensor is None else ELEMENTS.get(tensor.dtype) for tensor in (out, x, weight, bias)]
+        if None in kinds or x.dim() not in (2, 3):
+            REFERENCE_OPS["layer_norm"](out, x, weight, bias, eps)
+            return
+        at, bias_at = (0 if tensor is None else tensor.data_ptr() for tensor in (weight, bias))
+        self._layer_norm(
+            out.data_ptr(), x.data_ptr(), at, bias_at, out.stride(0), x.stride(0), *_runs(out, x), eps, *kinds
+        )
 
     def fused_add_rms_norm(
         self, out: Tensor, x: Tensor, residual: Tensor, weight: Tensor, eps: float, offset: float
@@ -113,6 +126,23 @@ class CPUOps:
         if not self._activate(out, x, GELU_TANH if tanh else GELU):
             REFERENCE_OPS["gelu_and_mul"](out, x, tanh)
 
+    def activation(self, out: Tensor, x: Tensor, name: str) -> None:
+        kind = ACTIVATIONS.get(name)
+        if kind is None or not self._point(out, x, kind):
+            REFERENCE_OPS["activation"](out, x, name)
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        if not self._point(x, y, ADD):
+            REFERENCE_OPS["add"](x, y)
+
+    def scale(self, x: Tensor, factor: float) -> None:
+        if not self._point(x, x, SCALE, factor):
+            REFERENCE_OPS["scale"](x, factor)
+
+    def copy(self, out: Tensor, x: Tensor) -> None:
+        if not self._point(out, x, COPY):
+            REFERENCE_OPS["copy"](out, x)
+
     def softcap(self, x: Tensor, cap: float) -> None:
         element = ELEMENTS.get(x.dtype)
         if element is None or not x.is_contiguous():
@@ -128,3 +158,22 @@ class CPUOps:
         rows, width = out.shape
         self._gated(out.data_ptr(), x.data_ptr(), out.stride(0), x.stride(0), rows, width, kind, element)
         return True
+
+    def _point(self, out: Tensor, x: Tensor, kind: int, factor: float = 1.0) -> bool:
+        """Whether it was done here."""
+        kinds = ELEMENTS.get(out.dtype), ELEMENTS.get(x.dtype)
+        if None in kinds or x.dim() != 2:
+            return False
+        rows, width = out.shape
+        self._pointwise(
+            out.data_ptr(), x.data_ptr(), out.stride(0), x.stride(0), rows, width, factor, kind, *kinds
+        )
+        return True
+
+
+def _runs(out: Tensor, x: Tensor) -> tuple[int, int, int, int, int]:
+    """Rows of a norm come in runs, the heads of a token: rows in a run, strides within one (out, x), rows, width."""
+    if x.dim() == 2:
+        return 1, 0, 0, x.shape[0], x.shape[1]
+    tokens, inner, width = x.shape
+    return inner, out.stride(1), x.stride(1), tokens * inner, width

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider, WorkerEnv
+from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, GraphRecorder, MemoryInfo, OpProvider, WorkerEnv
 from turret_platform_cpu.cores import compute_cpus, processor
 from turret_platform_cpu.memory import memory_info, total_memory
 from turret_platform_cpu.native import Native, load
@@ -91,6 +91,15 @@ class CPUPlatform:
         from turret_platform_cpu.ops import CPUOps
 
         return CPUOps(native)
+
+    def graphs(self) -> GraphRecorder | None:
+        """The recorder of native programs, or None where the library was not built."""
+        native = self._library()
+        if native is None:
+            return None
+        from turret_platform_cpu.recorder import CPUGraphs
+
+        return CPUGraphs(native)
 
     def synchronize(self, index: int) -> None:
         """Nothing runs ahead of its caller."""

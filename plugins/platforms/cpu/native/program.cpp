@@ -1,0 +1,269 @@
+// Recording and replaying of forwards.
+#include "program.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+namespace tc {
+namespace {
+
+// One KV group's geometry in a step (see AttentionArgs).
+struct Geometry {
+  const int32_t* query_start;
+  const int32_t* seq_lens;
+  const int32_t* block_table;
+  const int64_t* slots;
+  int64_t table_stride, batch;
+};
+
+// What differs from step to step.
+struct Inputs {
+  const int64_t* ids;
+  const int64_t* positions;
+  const Geometry* groups;
+  int64_t group_count, tokens;
+};
+
+// What one kernel call of a replay does; small ones in a row are done by one thread.
+struct Unit {
+  Job job;
+  const void* args;
+  bool small;
+};
+
+struct Program {
+  std::vector<Step> steps;
+  std::vector<Unit> units;
+  std::vector<LinearArgs> linears;
+  const char* fault = nullptr;
+};
+
+constexpr int64_t kSmall = 16384;         // values: below this a fork costs more than it saves
+constexpr int64_t kSmallProduct = 65536;  // the same for products
+
+struct Recording {
+  Program* program = nullptr;
+  Inputs inputs{};
+  std::vector<Geometry> groups;
+};
+
+Recording& recording() {
+  static thread_local Recording one;
+  return one;
+}
+
+int64_t& rows_of(Step& step) {
+  AnyArgs& a = step.args;
+  switch (step.op) {
+    case Op::kLinear: return a.linear.rows;
+    case Op::kRows: return a.rows.rows;
+    case Op::kEmbedding: return a.embedding.rows;
+    case Op::kNorm: return a.norm.rows;
+    case Op::kLayerNorm: return a.layer_norm.rows;
+    case Op::kRotary: return a.rotary.rows;
+    case Op::kGated: return a.gated.rows;
+    case Op::kPointwise: return a.pointwise.rows;
+    case Op::kSoftcap: return a.softcap.count;
+    default: return a.attention.tokens;
+  }
+}
+
+int group_of(const AttentionArgs& a, const Recording& now) {
+  for (size_t g = 0; g < now.groups.size(); g++) {
+    const Geometry& have = now.groups[g];
+    if (a.query_start == have.query_start && a.seq_lens == have.seq_lens && a.block_table == have.block_table && a.slots == have.slots)
+      return int(g);
+  }
+  return -1;
+}
+
+// Binds a step to its inputs; what is wrong with it, or null.
+const char* bind_fault(Step& step, const Recording& now) {
+  const int64_t rows = rows_of(step), tokens = now.inputs.tokens;
+  if (rows % tokens) return "an op's rows are no multiple of the step's tokens";
+  step.per_token = rows / tokens;
+  switch (step.op) {
+    case Op::kRows: return step.args.rows.ids == now.inputs.ids ? nullptr : "an op looks up other ids than the step's";
+    case Op::kEmbedding: return step.args.embedding.ids == now.inputs.ids ? nullptr : "an op looks up other ids than the step's";
+    case Op::kRotary: return step.args.rotary.positions == now.inputs.positions ? nullptr : "an op uses other positions than the step's";
+    case Op::kAttention: step.group = group_of(step.args.attention, now); return step.group >= 0 ? nullptr : "attention over a geometry that is not the step's";
+    default: return nullptr;
+  }
+}
+
+// Puts a step's inputs and sizes into an op; false if an id is beyond the vocabulary.
+bool bind(Step& step, const Inputs& in) {
+  rows_of(step) = step.per_token * in.tokens;
+  AnyArgs& a = step.args;
+  switch (step.op) {
+    case Op::kRows: a.rows.ids = in.ids; return ids_within(in.ids, a.rows.rows, a.rows.w->n);
+    case Op::kEmbedding: a.embedding.ids = in.ids; return ids_within(in.ids, a.embedding.rows, a.embedding.entries);
+    case Op::kRotary: a.rotary.positions = in.positions; return true;
+    case Op::kAttention: {
+      const Geometry& g = in.groups[step.group];
+      a.attention.query_start = g.query_start;
+      a.attention.seq_lens = g.seq_lens;
+      a.attention.block_table = g.block_table;
+      a.attention.slots = g.slots;
+      a.attention.table_stride = g.table_stride;
+      a.attention.batch = g.batch;
+      return true;
+    }
+    default: return true;
+  }
+}
+
+// Cuts the steps into kernel calls. Needs a PoolLock. 0, or the code of what is wrong.
+int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
+  const Kernels& kernels = active_kernels();
+  const int threads = pool_threads_locked();
+  size_t scratch = 64, linears = 0;
+  for (int64_t i = first; i < last; i++) {
+    Step& step = program.steps[size_t(i)];
+    if (!bind(step, in)) return -1;
+    if (step.op == Op::kAttention) scratch = std::max(scratch, kernels.attention_scratch(step.args.attention, threads));
+    if (step.op == Op::kLinear) linears += size_t(step.args.linear.rows / chunk_rows(step.args.linear.w->k_padded) + 1);
+  }
+  program.units.clear();
+  program.linears.clear();
+  program.linears.reserve(linears);  // units point into it
+  for (int64_t i = first; i < last; i++) {
+    Step& step = program.steps[size_t(i)];
+    if (step.op != Op::kLinear) {
+      program.units.push_back({job_of(step.op, kernels), &step.args, step.op != Op::kAttention && small(step)});
+      continue;
+    }
+    const LinearArgs& all = step.args.linear;
+    const int64_t chunk = chunk_rows(all.w->k_padded);
+    for (int64_t begin = 0; begin < all.rows; begin += chunk) {
+      program.linears.push_back(rows_from(all, begin, chunk));
+      const LinearArgs& part = program.linears.back();
+      scratch = std::max(scratch, kernels.linear_scratch(part, threads));
+      program.units.push_back({kernels.linear, &part, small(Step(part))});
+    }
+  }
+  uint8_t* memory = pool_scratch(scratch);
+  if (!memory) return -2;
+  for (LinearArgs& a : program.linears) a.scratch = memory;
+  for (int64_t i = first; i < last; i++)
+    if (program.steps[size_t(i)].op == Op::kAttention) program.steps[size_t(i)].args.attention.scratch = memory;
+  return 0;
+}
+
+// What every thread of a replay does: one kernel after another; nobody starts one before its predecessor is finished.
+void replay(const void* args, Team& whole) {
+  const auto& units = *static_cast<const std::vector<Unit>*>(args);
+  for (size_t i = 0; i < units.size();) {
+    Team team = team_step(whole, int(i));
+    if (!units[i].small) {
+      units[i].job(units[i].args, team);
+      i++;
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < units.size() && units[end].small) end++;
+    team_for(team, 0, 1, [&](int64_t, int64_t) {
+      Team alone{0, 1, nullptr, 0};
+      for (size_t k = i; k < end; k++) units[k].job(units[k].args, alone);
+    });
+    i = end;
+  }
+}
+
+}  // namespace
+
+Job job_of(Op op, const Kernels& kernels) {
+  switch (op) {
+    case Op::kLinear: return kernels.linear;
+    case Op::kRows: return kernels.rows;
+    case Op::kEmbedding: return kernels.embedding;
+    case Op::kNorm: return kernels.norm;
+    case Op::kLayerNorm: return kernels.layer_norm;
+    case Op::kRotary: return kernels.rotary;
+    case Op::kGated: return kernels.gated;
+    case Op::kPointwise: return kernels.pointwise;
+    case Op::kSoftcap: return kernels.softcap;
+    default: return kernels.attention;
+  }
+}
+
+bool small(const Step& step) {
+  const AnyArgs& a = step.args;
+  switch (step.op) {
+    case Op::kLinear: return a.linear.rows * a.linear.w->k * a.linear.w->n < kSmallProduct;
+    case Op::kRows: return a.rows.rows * a.rows.w->k * 4 < kSmall;
+    case Op::kEmbedding: return a.embedding.rows * a.embedding.width < kSmall;
+    case Op::kNorm: return a.norm.rows * a.norm.width < kSmall;
+    case Op::kLayerNorm: return a.layer_norm.rows * a.layer_norm.width < kSmall;
+    case Op::kRotary: return a.rotary.rows * (a.rotary.q_heads + a.rotary.k_heads) * a.rotary.rotary_dim < kSmall;
+    case Op::kGated: return a.gated.rows * a.gated.width * 2 < kSmall;
+    case Op::kPointwise: return a.pointwise.rows * a.pointwise.width < kSmall;
+    case Op::kSoftcap: return a.softcap.count < kSmall;
+    default: return false;
+  }
+}
+
+int64_t chunk_rows(int64_t k) {
+  const int64_t rows = (int64_t(192) << 10) / k / 12 * 12;
+  return rows < 24 ? 24 : rows > 192 ? 192 : rows;
+}
+
+LinearArgs rows_from(const LinearArgs& all, int64_t begin, int64_t count) {
+  LinearArgs a = all;
+  a.rows = all.rows - begin < count ? all.rows - begin : count;
+  a.x = static_cast<const char*>(all.x) + begin * all.x_stride * (all.element == kFloat32 ? 4 : 2);
+  a.out = static_cast<char*>(all.out) + begin * all.out_stride * (all.out_element == kFloat32 ? 4 : 2);
+  return a;
+}
+
+bool ids_within(const int64_t* ids, int64_t count, int64_t entries) {
+  for (int64_t i = 0; i < count; i++)
+    if (ids[i] < 0 || ids[i] >= entries) return false;
+  return true;
+}
+
+void record(const Step& step) {
+  Recording& now = recording();
+  if (!now.program) return;
+  Step bound = step;
+  const char* fault = bind_fault(bound, now);
+  if (fault && !now.program->fault) now.program->fault = fault;
+  now.program->steps.push_back(bound);
+}
+
+}  // namespace tc
+
+using namespace tc;
+
+#define TC_API extern "C" __attribute__((visibility("default")))
+
+TC_API void* tc_program_new() { return new (std::nothrow) Program; }
+TC_API void tc_program_free(void* program) { delete static_cast<Program*>(program); }
+TC_API int64_t tc_program_steps(const void* program) { return int64_t(static_cast<const Program*>(program)->steps.size()); }
+
+// Why the program cannot be replayed; null if it can.
+TC_API const char* tc_program_fault(const void* program) { return static_cast<const Program*>(program)->fault; }
+
+// From here to tc_record_stop every op of this thread is also appended to the program, which takes the step that runs
+// meanwhile for `inputs`.
+TC_API int tc_record_start(void* program, const Inputs* inputs) {
+  Recording& now = recording();
+  if (now.program || inputs->tokens < 1) return -1;
+  now.inputs = *inputs;
+  now.groups.assign(inputs->groups, inputs->groups + inputs->group_count);
+  now.program = static_cast<Program*>(program);
+  return 0;
+}
+TC_API void tc_record_stop() { recording().program = nullptr; }
+
+// Runs steps [first, last) for other inputs, with as many groups as were recorded.
+TC_API int tc_replay(void* handle, const Inputs* inputs, int64_t first, int64_t last) {
+  auto& program = *static_cast<Program*>(handle);
+  if (program.fault || inputs->tokens < 1 || first < 0 || last > int64_t(program.steps.size())) return -1;
+  PoolLock lock;
+  const int code = lay_out(program, *inputs, first, last);
+  if (code) return code;
+  pool_run_steps(replay, &program.units, 1 << 30, int(program.units.size()));
+  return 0;
+}
