@@ -21,6 +21,7 @@ SMALL_POOL = 16
 """Blocks of 16 tokens: enough for any one request, not for all of them."""
 SETTINGS = {
     "in one batch": {},
+    "in a crowd": {"max_num_seqs": 48},
     "in chunks of 16": {"max_num_batched_tokens": 16},
     "in chunks of 64": {"max_num_batched_tokens": 64},
     "without chunks": {"max_num_batched_tokens": 512, "enable_chunked_prefill": False},
@@ -42,6 +43,12 @@ def prompts() -> list[list[int]]:
     made = [[draw.randrange(2, 250) for _ in range(length)] for length in LENGTHS]
     made[4] = made[0][: LENGTHS[4]]
     return made
+
+
+def crowd() -> list[list[int]]:
+    """Other people's prompts: kernels choose their ways by the number of rows."""
+    draw = random.Random(4)
+    return [[draw.randrange(2, 250) for _ in range(draw.randrange(1, 20))] for _ in range(34)]
 
 
 def params() -> list[SamplingParams]:
@@ -107,7 +114,10 @@ def test_an_answer_does_not_depend_on(setup: Setup, setting: str) -> None:
     with setup.open(**changes) as llm:
         if "prefix hit" in setting:
             llm.generate([{"prompt_token_ids": p} for p in prompts()], params(), use_tqdm=False)
-        outputs = llm.generate([{"prompt_token_ids": p} for p in prompts()], params(), use_tqdm=False)
+        others = crowd() if "crowd" in setting else []
+        asked = [{"prompt_token_ids": p} for p in prompts() + others]
+        theirs = [SamplingParams(max_tokens=OUTPUTS, ignore_eos=True) for _ in others]
+        outputs = llm.generate(asked, params() + theirs, use_tqdm=False)[: len(LENGTHS)]
         preempted = counter(llm, "preemptions_total")
     assert ("preemption" in setting) == (preempted > 0), "the setting must do what it is for"
     if "prefix hit" in setting:
