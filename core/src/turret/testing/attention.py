@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from turret.contracts import AttentionBatch, AttentionCall, AttentionQuery, KVSpec
-from turret.testing.batches import Pages, make_batch
+from turret.testing.batches import Pages, make_batch, moved
 from turret.testing.cases import Case, NotApplicable, Subject
 from turret.testing.grid import declared, inside, outside
 from turret.testing.reference import Mask, attend
@@ -97,7 +97,7 @@ class _Bench:
         """(what the backend computed, what the reference does), both [T, Hq, Dv] on the CPU."""
         query = self.query
         window = WINDOW if query.sliding_window else None
-        batch = _moved(make_batch(self.pages, spans, window, bidirectional=query.bidirectional), query.device)
+        batch = moved(make_batch(self.pages, spans, window, bidirectional=query.bidirectional), query.device)
         tokens = batch.query_start_list[-1]
         call = AttentionCall(
             q=self._random(tokens, query.num_heads, query.head_size),
@@ -131,12 +131,6 @@ class _Bench:
 
 def _slopes(query: AttentionQuery) -> Tensor:
     return torch.tensor([2.0 ** -(head + 1) for head in range(query.num_heads)], device=query.device)
-
-
-def _moved(batch: AttentionBatch, device: str) -> AttentionBatch:
-    for name in ("query_start", "seq_lens", "block_table", "slot_mapping"):
-        object.__setattr__(batch, name, getattr(batch, name).to(device))  # a batch of our own making, not yet shared
-    return batch
 
 
 def _steps(query: AttentionQuery) -> tuple[tuple[tuple[int, int], ...], ...]:

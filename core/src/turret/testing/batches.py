@@ -6,14 +6,14 @@ Owns the geometry that a scheduler would make. Knows nothing of heads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from turret.contracts import AttentionBatch
 
-__all__ = ["Pages", "make_batch"]
+__all__ = ["Pages", "make_batch", "moved"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,9 @@ def make_batch(
         window=window,
         bidirectional=bidirectional,
     )
+
+
+def moved(batch: AttentionBatch, device: str) -> AttentionBatch:
+    """The same batch with its tensors on a device."""
+    names = ("query_start", "seq_lens", "block_table", "slot_mapping")
+    return replace(batch, **{name: getattr(batch, name).to(device) for name in names})

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from turret.contracts import AttentionBackend, AttentionBatch, GraphRecorder, Model, StepBindings
+from turret.contracts import AttentionBackend, AttentionBatch, Model
 from turret.messages import KVGroup
 from turret.nn import AttentionState, ForwardContext, LayerFactory, Scratch
-from turret.worker.graph import RecordedForward, buffer_of
+from turret.testing.batches import Pages, make_batch, moved
 
 __all__ = ["DriverSettings", "ModelDriver"]
 
@@ -58,52 +58,29 @@ class ModelDriver:
                 kv[layer] = self._tensors[slot]
         scratch = Scratch(self.settings.max_rows, factory.device)
         self._ctx = ForwardContext(dict(factory.ops.ops), scratch, AttentionState(backend, kv, [None] * len(kv)))
-        self._free = list(range(self.settings.num_blocks - 1, 0, -1))
+        # Pages in no order, as after a while of real use.
+        order = torch.randperm(self.settings.num_blocks - 1, generator=torch.Generator().manual_seed(0)) + 1
+        self._free: list[int] = order.tolist()
         self._holders: Counter[int] = Counter()
         self._sequences: dict[str, _Sequence] = {}
-        self._recorder: GraphRecorder | None = None
-        self._recorded: RecordedForward | None = None
-
-    def record_with(self, recorder: GraphRecorder | None) -> None:
-        """The next step is recorded, and those after it replay it over spoilt scratch memory; None: no more."""
-        self._recorder, self._recorded = recorder, None
 
     def step(self, work: dict[str, list[int]]) -> dict[str, Tensor]:
         """Logits [n, V] of each sequence's n new tokens."""
         order = sorted(work, key=lambda name: len(work[name]) > 1)
         for name in order:
             self._extend(name, len(work[name]))
-        batches = [self._batch(index, order, work) for index in range(len(self.groups))]
+        for index, group in enumerate(self.groups):
+            metadata = self._backend.build(self._batch(index, order, work))
+            for layer in group.layers:
+                self._ctx.attention.metadata[layer] = metadata
         ids = torch.tensor([token for name in order for token in work[name]], device=self._device)
         lengths = [len(work[name]) for name in order]
-        hidden = self._hidden(StepBindings(ids, self._positions(order, lengths), batches))
+        hidden = self._model.forward(ids, self._positions(order, lengths), self._ctx)
         rows = torch.split(self._model.logits(hidden, self._ctx), lengths)
         for name, length in zip(order, lengths, strict=True):
             self._sequences[name].length += length
             self._let_go_of_window(self._sequences[name])
         return dict(zip(order, rows, strict=True))
-
-    def _hidden(self, step: StepBindings) -> Tensor:
-        scratch = self._ctx.scratch
-        if self._recorded is not None:
-            for buffer in scratch.buffers.values():
-                buffer.fill_(float("nan"))
-            return self._recorded.run(step)
-        if self._recorder is None:
-            return self._forward(step)
-        if not scratch.buffers:
-            raise ValueError("run a step before the one that is recorded: buffers are made by the first")
-        found: list[Tensor] = []
-        program = self._recorder.record(lambda: found.append(self._forward(step)), step)
-        self._recorded = RecordedForward(program, buffer_of(found[0], scratch))
-        return found[0]
-
-    def _forward(self, step: StepBindings) -> Tensor:
-        for group, batch in zip(self.groups, step.attention, strict=True):
-            metadata = self._backend.build(batch)
-            for layer in group.layers:
-                self._ctx.attention.metadata[layer] = metadata
-        return self._model.forward(step.ids, step.positions, self._ctx)
 
     def fork(self, source: str, target: str) -> None:
         """`target` starts from the pages of `source`, as after a prefix-cache hit of all its tokens (whole blocks)."""
@@ -160,31 +137,10 @@ class ModelDriver:
         return torch.tensor([position for span in spans for position in span], device=self._device)
 
     def _batch(self, index: int, order: list[str], work: dict[str, list[int]]) -> AttentionBatch:
-        size, device = self.settings.block_size, self._device
-        sequences = [self._sequences[name] for name in order]
-        counts = [len(work[name]) for name in order]
-        starts = [0]
-        for count in counts:
-            starts.append(starts[-1] + count)
-        tables = [sequence.tables[index] for sequence in sequences]
+        size = self.settings.block_size
+        tables = [self._sequences[name].tables[index] for name in order]
         widest = max(len(table) for table in tables)
-        slots = [
-            table[position // size] * size + position % size
-            for sequence, table, count in zip(sequences, tables, counts, strict=True)
-            for position in range(sequence.length, sequence.length + count)
-        ]
-        lengths = [sequence.length + count for sequence, count in zip(sequences, counts, strict=True)]
-        padded = [table + [0] * (widest - len(table)) for table in tables]
-        return AttentionBatch(
-            query_start=torch.tensor(starts, dtype=torch.int32, device=device),
-            seq_lens=torch.tensor(lengths, dtype=torch.int32, device=device),
-            block_table=torch.tensor(padded, dtype=torch.int32, device=device),
-            slot_mapping=torch.tensor(slots, dtype=torch.int64, device=device),
-            query_start_list=starts,
-            seq_lens_list=lengths,
-            max_query_len=max(counts),
-            max_seq_len=max(lengths),
-            num_decodes=sum(count == 1 for count in counts),
-            block_size=size,
-            window=self.groups[index].window,
-        )
+        padded = torch.tensor([table + [0] * (widest - len(table)) for table in tables], dtype=torch.int32)
+        spans = [(self._sequences[name].length, len(work[name])) for name in order]
+        batch = make_batch(Pages(padded, size, self.settings.num_blocks), spans, self.groups[index].window)
+        return moved(batch, self._device)
