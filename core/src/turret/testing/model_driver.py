@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from turret.contracts import AttentionBackend, AttentionBatch, Model
+from turret.contracts import AttentionBackend, AttentionBatch, GraphRecorder, Model, StepBindings
 from turret.messages import KVGroup
 from turret.nn import AttentionState, ForwardContext, LayerFactory, Scratch
 from turret.testing.batches import Pages, make_batch, moved
+from turret.worker.graph import RecordedForward, buffer_of
 
 __all__ = ["DriverSettings", "ModelDriver"]
 
@@ -63,24 +64,49 @@ class ModelDriver:
         self._free: list[int] = order.tolist()
         self._holders: Counter[int] = Counter()
         self._sequences: dict[str, _Sequence] = {}
+        self._recorder: GraphRecorder | None = None
+        self._recorded: RecordedForward | None = None
+
+    def record_with(self, recorder: GraphRecorder | None) -> None:
+        """The next step is recorded, and those after it replay it over spoilt scratch memory; None: no more."""
+        self._recorder, self._recorded = recorder, None
 
     def step(self, work: dict[str, list[int]]) -> dict[str, Tensor]:
         """Logits [n, V] of each sequence's n new tokens."""
         order = sorted(work, key=lambda name: len(work[name]) > 1)
         for name in order:
             self._extend(name, len(work[name]))
-        for index, group in enumerate(self.groups):
-            metadata = self._backend.build(self._batch(index, order, work))
-            for layer in group.layers:
-                self._ctx.attention.metadata[layer] = metadata
+        batches = [self._batch(index, order, work) for index in range(len(self.groups))]
         ids = torch.tensor([token for name in order for token in work[name]], device=self._device)
         lengths = [len(work[name]) for name in order]
-        hidden = self._model.forward(ids, self._positions(order, lengths), self._ctx)
+        hidden = self._hidden(StepBindings(ids, self._positions(order, lengths), batches))
         rows = torch.split(self._model.logits(hidden, self._ctx), lengths)
         for name, length in zip(order, lengths, strict=True):
             self._sequences[name].length += length
             self._let_go_of_window(self._sequences[name])
         return dict(zip(order, rows, strict=True))
+
+    def _hidden(self, step: StepBindings) -> Tensor:
+        scratch = self._ctx.scratch
+        if self._recorded is not None:
+            for buffer in scratch.buffers.values():
+                buffer.fill_(float("nan"))
+            return self._recorded.run(step)
+        if self._recorder is None:
+            return self._forward(step)
+        if not scratch.buffers:
+            raise ValueError("run a step before the one that is recorded: buffers are made by the first")
+        found: list[Tensor] = []
+        program = self._recorder.record(lambda: found.append(self._forward(step)), step)
+        self._recorded = RecordedForward(program, buffer_of(found[0], scratch))
+        return found[0]
+
+    def _forward(self, step: StepBindings) -> Tensor:
+        for group, batch in zip(self.groups, step.attention, strict=True):
+            metadata = self._backend.build(batch)
+            for layer in group.layers:
+                self._ctx.attention.metadata[layer] = metadata
+        return self._model.forward(step.ids, step.positions, self._ctx)
 
     def fork(self, source: str, target: str) -> None:
         """`target` starts from the pages of `source`, as after a prefix-cache hit of all its tokens (whole blocks)."""
