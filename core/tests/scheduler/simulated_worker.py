@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from turret.contracts import SchedulerPolicy
 from turret.kv import NULL_BLOCK, KVCacheManager
 from turret.messages import (
     FinishReason,
@@ -171,12 +172,13 @@ class Answer:
 class Harness:
     """A scheduler, a pool and a simulated worker, with every promise checked at every step."""
 
-    def __init__(self, limits: SchedulerLimits, config: KVCacheConfig, priority: bool = False) -> None:
+    def __init__(self, limits: SchedulerLimits, config: KVCacheConfig, priority: bool = False,
+                 policy: SchedulerPolicy | None = None) -> None:
         self.limits = limits
         self.config = config
         self.kv = KVCacheManager(config)
         self.priority = priority
-        self.scheduler = Scheduler(limits, self.kv, PriorityPolicy() if priority else FcfsPolicy())
+        self.scheduler = Scheduler(limits, self.kv, policy or (PriorityPolicy() if priority else FcfsPolicy()))
         self.worker = SimulatedWorker(config)
         self.requests: dict[str, Request] = {}
         self.answers: dict[str, Answer] = {}

@@ -203,3 +203,38 @@ def test_a_deadline_that_is_met_changes_nothing(serve):
             for answer in (timely, plain)
         ]
         assert texts[0] == texts[1] == running.answer("Hello", 2)
+
+
+def tenants_seen(running, monkeypatch, *headers):
+    """Tenants of the engine requests that calls with these headers become."""
+    client, seen = running.state.parts.client, []
+    submit = type(client).submit
+
+    def spy(self, requests):
+        seen.extend(r.tenant for r in requests)
+        return submit(self, requests)
+
+    monkeypatch.setattr(type(client), "submit", spy)
+    for header in headers:
+        assert post(running, header).status_code == 200
+    return seen
+
+
+def test_a_header_names_the_tenant_where_keys_tell_nobody_apart(serve, monkeypatch):
+    one_key = {"Authorization": "Bearer k"}
+    with serve(api_key=["k"]) as running:
+        seen = tenants_seen(
+            running, monkeypatch, one_key, {**one_key, "X-Turret-Tenant": "a"}, {**one_key, "X-Turret-Tenant": "b"}
+        )
+    assert len(set(seen)) == 3 and "" not in seen
+    with serve() as running:
+        seen = tenants_seen(running, monkeypatch, {}, {"X-Turret-Tenant": "a"}, {"X-Turret-Tenant": "a"})
+    assert seen[0] == "" and seen[1] == seen[2] != ""
+
+
+def test_where_keys_tell_clients_apart_no_header_makes_one_many(serve, monkeypatch):
+    with serve(api_key=["k", "l"]) as running:
+        seen = tenants_seen(
+            running, monkeypatch, *({"Authorization": f"Bearer {k}", "X-Turret-Tenant": t} for k in "kl" for t in "ab")
+        )
+    assert seen[0] == seen[1] != seen[2] == seen[3]

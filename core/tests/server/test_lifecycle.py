@@ -90,6 +90,13 @@ def test_priority_needs_the_policy(serve):
         assert answer.status_code == 200
 
 
+@pytest.mark.parametrize(("policy", "words"), [("fcfs", "first come, first served"), ("fair", "fair between tenants")])
+def test_priority_is_refused_where_nobody_looks_at_it(serve, policy, words):
+    with serve(scheduling_policy=policy) as running:
+        answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "x", "max_tokens": 1, "priority": -5})
+        assert answer.status_code == 400 and words in answer.text
+
+
 def test_a_reused_request_id_is_no_clash(serve):
     with serve(SLOW) as running, concurrent.futures.ThreadPoolExecutor() as pool:
         calls = [

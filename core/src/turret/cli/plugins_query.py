@@ -12,6 +12,7 @@ from typing import Any
 from turret.checkpoint import CheckpointKind, normalized_config, resolve
 from turret.compose.decide import choose_platform
 from turret.contracts import AttentionQuery
+from turret.config import Config
 from turret.errors import LoadError
 from turret.plugins import PluginHost
 
@@ -21,7 +22,12 @@ BLOCK_SIZE = 16
 
 
 def model_query(kind: str, model: str | None, host: PluginHost) -> tuple[object, str | None]:
-    """(query, key) of a model for candidates of `kind`; (None, None) without a model, or where models do not matter."""
+    """(query, key) of a model for candidates of `kind`; (None, None) without a model, or where models do not matter.
+
+    Policies answer to no model: the key is the one that serves unless an option names another.
+    """
+    if kind == "policy":
+        return None, Config().scheduler.scheduling_policy
     if model is None or kind not in ("model", "quant", "attention"):
         return None, None
     checkpoint = resolve(model)

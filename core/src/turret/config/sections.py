@@ -120,7 +120,8 @@ class SchedulerConfig:
     max_num_partial_prefills: int = opt(1, "Prompts that may be partly processed at the same time.")
     max_long_partial_prefills: int = opt(1, "Of those, how many may be long prompts.")
     long_prefill_token_threshold: int = opt(0, "Prompt length that counts as long; 0: 4% of max-model-len.")
-    scheduling_policy: str = opt("fcfs", "Order of waiting requests: fcfs, priority, fair (between tenants), or a policy plugin's name.")
+    scheduling_policy: str = opt(
+        "fcfs", "Order of waiting requests: fcfs, priority, fair (between tenants), or a policy plugin's name.")
     enable_chunked_prefill: bool = opt(True, "Split prompts across steps to fit the budget.", negatable=True)
     async_scheduling: bool = opt(True, "Plan the next step while the current one runs.", negatable=True)
     stream_interval: int = opt(1, "New tokens gathered before a stream chunk is sent.")

@@ -29,7 +29,7 @@ from turret.contracts.parsers import (
     ToolParser,
 )
 from turret.contracts.platform import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, Platform, WorkerEnv
-from turret.contracts.policy import RequestView, SchedulerPolicy
+from turret.contracts.policy import DisplacingPolicy, RequestView, SchedulerPolicy
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import WatchableWorker, Worker
@@ -49,6 +49,7 @@ __all__ = [
     "ConfigView",
     "ContentDelta",
     "DeviceInfo",
+    "DisplacingPolicy",
     "GraphRecorder",
     "KVLayout",
     "KVSpec",

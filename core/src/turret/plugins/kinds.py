@@ -62,7 +62,7 @@ KINDS: Mapping[str, Kind] = _table(
     Kind("executor", "turret.executors", "1.0", _roles(ENGINE)),
     Kind("kv_connector", "turret.kv_connectors", "1.0", _roles(ENGINE, WORKER), opt_in=True),
     Kind("speculator", "turret.speculators", "1.0", _roles(WORKER)),
-    Kind("policy", "turret.policies", "1.0", _roles(ENGINE)),
+    Kind("policy", "turret.policies", "1.1", _roles(ENGINE)),
     Kind("logits_processor", "turret.logits_processors", "1.0", _roles(WORKER)),
     Kind("endpoint", "turret.endpoints", "1.0", _roles(FRONT), opt_in=True),
     Kind("metrics", "turret.metrics", "1.0", _roles(FRONT)),

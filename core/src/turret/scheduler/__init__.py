@@ -5,8 +5,8 @@ a token means; blocks belong to `turret.kv`, which it asks.
 """
 
 from turret.scheduler.limits import SchedulerLimits
-from turret.scheduler.policies import FcfsPolicy, PriorityPolicy
+from turret.scheduler.policies import FairPolicy, FcfsPolicy, PriorityPolicy
 from turret.scheduler.progress import Progress, RankedList
 from turret.scheduler.scheduler import Scheduler
 
-__all__ = ["FcfsPolicy", "PriorityPolicy", "Progress", "RankedList", "Scheduler", "SchedulerLimits"]
+__all__ = ["FairPolicy", "FcfsPolicy", "PriorityPolicy", "Progress", "RankedList", "Scheduler", "SchedulerLimits"]

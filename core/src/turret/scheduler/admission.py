@@ -86,6 +86,36 @@ class Admission:
             promised += self._promised(progress, draft)
             running.add(progress)
 
+    def blocked(self, head: Progress, draft: Draft, running: RankedList) -> bool:
+        """Whether the first waiting request could not start in the coming step as things stand; nothing is planned yet.
+
+        Short of places, of tokens after those that run have had theirs, of places among unfinished prompts, or of
+        memory.
+        """
+        if len(running) >= self._limits.max_num_seqs:
+            return True
+        left, partials = draft.budget, 0
+        for progress in running:
+            rest = progress.num_tokens - progress.num_computed
+            size = min(rest, draft.long_prefill or rest)
+            left -= size
+            partials += rest > size
+        if left <= 0 or (partials >= self._limits.max_num_partial_prefills and head.num_tokens > left):
+            return True
+        available = self._available(sum(self._promised(p, draft) for p in running), len(running))
+        if available is None or self._kv.blocks_needed(head.num_tokens, self._largest_chunk(draft)) <= available:
+            return False
+        hit = self._match(head)
+        return self._needed(head, hit, draft) > available
+
+    def _needed(self, progress: Progress, hit: PrefixHit | None, draft: Draft) -> int:
+        """Free blocks it takes to bring a waiting request through its prompt."""
+        needed = self._kv.blocks_needed(progress.num_tokens, self._largest_chunk(draft))
+        if hit is not None:
+            shared = sum(1 for ids in hit.block_ids for b in ids if b)
+            needed += self._kv.num_idle(hit) - shared
+        return needed
+
     def _match(self, progress: Progress) -> PrefixHit | None:
         if not progress.reads_cache:
             return None
@@ -117,11 +147,7 @@ class Admission:
             return 0, _Verdict.SKIP
         if available is None:
             return self._fit_alone(progress, hit, size), _Verdict.ADMIT
-        needed = self._kv.blocks_needed(progress.num_tokens, self._largest_chunk(draft))
-        if hit is not None:
-            shared = sum(1 for ids in hit.block_ids for b in ids if b)
-            needed += self._kv.num_idle(hit) - shared
-        if needed <= available:
+        if self._needed(progress, hit, draft) <= available:
             return size, _Verdict.ADMIT
         self._refusal = _Refusal(progress, available)
         return 0, _Verdict.WAIT

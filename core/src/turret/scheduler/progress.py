@@ -12,6 +12,7 @@ from typing import Any
 
 from turret.contracts import RequestView
 from turret.messages import Request, TokenLogprobs
+from turret.scheduler.tenants import Account
 
 __all__ = ["Progress", "RankedList"]
 
@@ -24,13 +25,15 @@ class Progress:
     `tokens` are the prompt and the outputs known so far. `num_tokens` counts them plus outputs that steps in flight
     will sample; `num_computed` counts tokens that are in the KV cache once all planned steps have run. A request is
     planned while num_tokens < `limit` (prompt + most outputs): the last output is never computed. `epoch` changes when
-    the request leaves the running set, so that results of earlier steps are known as stale.
+    the request leaves the running set, so that results of earlier steps are known as stale. `tenant_start` is a
+    virtual time and `account` what its tenant was charged (`turret.scheduler.tenants`); `gave_way` says that another
+    took its place once.
     """
 
     __slots__ = (
-        "epoch", "extra", "first_scheduled", "in_worker", "limit", "num_cached", "num_computed", "num_prompt",
-        "num_tokens", "order", "prompt_logprobs", "rank", "request", "request_id", "running", "started", "stop_ids",
-        "tokens",
+        "account", "epoch", "extra", "first_scheduled", "gave_way", "in_worker", "limit", "num_cached", "num_computed",
+        "num_prompt", "num_tokens", "order", "prompt_logprobs", "rank", "request", "request_id", "running", "started",
+        "stop_ids", "tenant_start", "tokens",
     )  # fmt: skip
 
     def __init__(self, request: Request, order: int, num_outputs: int) -> None:
@@ -38,6 +41,9 @@ class Progress:
         self.request_id = request.request_id
         self.order = order
         self.rank: tuple[Any, ...] = ()
+        self.account = Account(0.0, 0.0)
+        self.tenant_start = 0.0
+        self.gave_way = False
         self.tokens = list(request.prompt_token_ids)
         self.num_prompt = len(self.tokens)
         self.num_tokens = self.num_prompt
@@ -64,6 +70,11 @@ class Progress:
             return self.started and not sampling.skip_reading_prefix_cache
         return not sampling.skip_reading_prefix_cache
 
+    @property
+    def may_yield(self) -> bool:
+        """Whether another may take its place: once, and not when its last token is in flight."""
+        return not self.gave_way and self.num_tokens < self.limit
+
     def view(self) -> RequestView:
         """What a policy sees."""
         request = self.request
@@ -76,6 +87,8 @@ class Progress:
             num_prompt_tokens=self.num_prompt,
             num_computed_tokens=self.num_computed,
             num_output_tokens=len(self.tokens) - self.num_prompt,
+            tenant_start=self.tenant_start,
+            may_yield=self.may_yield,
         )
 
     def rewind(self) -> None:

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from turret.contracts import SchedulerPolicy
+from turret.contracts import DisplacingPolicy, SchedulerPolicy
 from turret.errors import CapacityError, EngineError, PluginError, RequestError
 from turret.kv import KVCacheManager
 from turret.messages import (
@@ -30,10 +30,12 @@ from turret.messages import (
     TokenEvent,
 )
 from turret.scheduler.admission import Admission
+from turret.scheduler.displacement import Displacement
 from turret.scheduler.draft import Draft, InFlight
 from turret.scheduler.limits import SchedulerLimits, check_request, output_limit
 from turret.scheduler.progress import Progress, RankedList
 from turret.scheduler.running import RunningPlanner
+from turret.scheduler.tenants import TenantClock
 
 __all__ = ["Scheduler"]
 
@@ -58,12 +60,17 @@ class Scheduler:
         self._num_arrived = 0
         self._num_planned = 0
         self._preemptions = 0
+        self._displaced = 0
         self._prompt_tokens = 0
         self._generation_tokens = 0
         self._step_tokens: list[int] = []
         self._long_prefill = limits.long_prefill
         self._planner = RunningPlanner(limits, kv, self._choose_victim, self._preempt)
         self._admission = Admission(limits, kv)
+        self._clock = TenantClock()
+        self._displacement = (
+            Displacement(policy, self._admission, self._displace) if isinstance(policy, DisplacingPolicy) else None
+        )
 
     # -- requests come and go ----------------------------------------------------------------------------------------
 
@@ -77,6 +84,8 @@ class Scheduler:
         """Queue a request; raises what `check` raises, or `PluginError` when the policy fails, with nothing done."""
         self.check(request)
         progress = Progress(request, self._num_arrived, output_limit(request, self.limits))
+        progress.account = self._clock.enter(request)
+        progress.tenant_start = progress.account.start
         self._enqueue(progress)
         self._num_arrived += 1
         self._requests[request.request_id] = progress
@@ -113,6 +122,7 @@ class Scheduler:
         gone, self._requests = self._requests, {}
         self._waiting.clear()
         self._running.clear()
+        self._clock.rest()
         for progress in gone.values():
             self._release(progress)
         return [_ending(request_id, reason, error) for request_id in gone]
@@ -142,7 +152,7 @@ class Scheduler:
             kv_cache_usage=self._kv.usage,
             prefix_cache_queries_total=self._kv.prefix_stats.queries,
             prefix_cache_hits_total=self._kv.prefix_stats.hits,
-            preemptions_total=self._preemptions,
+            preemptions_total=self._preemptions + self._displaced,
             prompt_tokens_total=self._prompt_tokens,
             generation_tokens_total=self._generation_tokens,
             step_tokens=step_tokens,
@@ -165,9 +175,13 @@ class Scheduler:
         if len(self._in_flight) >= self.limits.async_depth or not self._requests:
             return None
         draft = Draft(self.limits.max_num_batched_tokens, self._long_prefill)
+        if self._waiting and self._displacement is not None:
+            self._displacement.make_way(draft, self._waiting, self._running)
         self._planner.extend(draft, self._running)
         if self._waiting and not draft.held_back:
             self._admission.admit(draft, self._waiting, self._running)
+            for new in draft.new_entries:
+                self._clock.began(new[0].tenant_start)
         entries = draft.new_entries + draft.running_entries
         if not entries:
             return None
@@ -298,11 +312,21 @@ class Scheduler:
 
     def _preempt(self, progress: Progress) -> None:
         """Back to the queue without blocks; it will be computed again, its outputs so far included."""
+        self._preemptions += 1
+        self._requeue(progress, 0.0)
+
+    def _displace(self, progress: Progress, behind: Progress) -> None:
+        """Back to the queue, behind the request that takes its place."""
+        self._displaced += 1
+        progress.gave_way = True
+        self._requeue(progress, behind.tenant_start)
+
+    def _requeue(self, progress: Progress, behind: float) -> None:
         self._kv.free(progress.request_id)
         self._running.remove(progress)
         self._removed.append(progress.request_id)
         progress.rewind()
-        self._preemptions += 1
+        progress.tenant_start = self._clock.again(progress.tenant_start, behind)
         self._enqueue(progress)
 
     def _leave(self, progress: Progress) -> None:
@@ -310,6 +334,10 @@ class Scheduler:
         (self._running if progress.running else self._waiting).remove(progress)
         del self._requests[progress.request_id]
         self._release(progress)
+        num_outputs = None if progress.first_scheduled is None else len(progress.tokens) - progress.num_prompt
+        self._clock.ended(progress.request, progress.account, num_outputs)
+        if not self._requests:
+            self._clock.rest()
 
     def _release(self, progress: Progress) -> None:
         """Blocks returned, results in flight made stale, the worker told."""

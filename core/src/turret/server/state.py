@@ -9,6 +9,7 @@ import hashlib
 import time
 import uuid
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from starlette.requests import Request
 
@@ -28,6 +29,8 @@ from turret.text import TextProcessor
 __all__ = ["CallContext", "ServerState", "build_state"]
 
 
+_WITHOUT_PRIORITY = MappingProxyType({"fcfs": "first come, first served", "fair": "fair between tenants"})
+"""The policies known not to look at a request's priority; others are plugins that may."""
 MAX_CHOICES = MAX_N
 """Choices of one call, over all its prompts: a bound on what a single body can set off."""
 
@@ -74,9 +77,9 @@ class ServerState:
         """Checks that need no prompt: those of `check_open` again, since a body takes time to come, and the model."""
         self.check_open()
         self.check_model(body.model)
-        if body.priority and self.config.scheduler.scheduling_policy == "fcfs":
+        if body.priority and (order := _WITHOUT_PRIORITY.get(self.config.scheduler.scheduling_policy)):
             raise RequestError(
-                f"priority is {body.priority}, but this server runs first come, first served; "
+                f"priority is {body.priority}, but this server runs {order}; "
                 "start it with --scheduling-policy priority",
                 "priority",
             )

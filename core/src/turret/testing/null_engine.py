@@ -16,6 +16,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterable
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -34,13 +35,14 @@ from turret.messages import (
     StepResult,
     WorkerFacts,
 )
-from turret.scheduler import FcfsPolicy, Scheduler, SchedulerLimits
+from turret.scheduler import FairPolicy, FcfsPolicy, PriorityPolicy, Scheduler, SchedulerLimits
 from turret.worker.remote import RemoteWorker, WorkerSpawn
 
 __all__ = ["NullConfig", "NullWorker", "build_null_engine", "null_tokens", "null_worker"]
 
 _MASK = 2**64 - 1
 _MULTIPLIER = 6364136223846793005
+_POLICIES = MappingProxyType({policy.name: policy for policy in (FcfsPolicy, PriorityPolicy, FairPolicy)})
 _FAULTS = ("", "load", "raise", "dead", "kill", "request")
 
 
@@ -50,7 +52,7 @@ class NullConfig(msgspec.Struct, frozen=True, kw_only=True):
     A step takes `step_seconds` plus `token_seconds` for each of its tokens; loading takes `load_seconds`. `fault`
     happens in step `fault_step`: "raise" is an unexpected exception, "dead" a worker that says it is gone, "kill"
     a process killed by the kernel, "request" the failure of the first request of that step; "load" stops the loading.
-    With `remote` the worker runs in a process of its own.
+    With `remote` the worker runs in a process of its own. `policy` is one of those that core ships.
     """
 
     num_blocks: int = 4096
@@ -61,6 +63,7 @@ class NullConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 2048
     enable_prefix_caching: bool = True
     async_depth: int = 2
+    policy: str = "fcfs"
     remote: bool = False
     load_seconds: float = 0.0
     step_seconds: float = 0.0
@@ -71,6 +74,8 @@ class NullConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.fault not in _FAULTS:
             raise ConfigError(f"fault must be one of {_FAULTS}, got {self.fault!r}")
+        if self.policy not in _POLICIES:
+            raise ConfigError(f"policy must be one of {', '.join(_POLICIES)}, got {self.policy!r}")
 
 
 def _fold(state: int, tokens: Iterable[int]) -> int:
@@ -244,4 +249,5 @@ def build_null_engine(config_json: str, progress: Progress) -> EngineCore:
         num_blocks=config.num_blocks, block_size=config.block_size, vocab_size=config.vocab_size,
         max_model_len=config.max_model_len, facts={"device": facts.device},
     )
-    return EngineCore(Scheduler(limits, KVCacheManager(shape), FcfsPolicy()), worker, ready, config.async_depth)
+    scheduler = Scheduler(limits, KVCacheManager(shape), _POLICIES[config.policy]())
+    return EngineCore(scheduler, worker, ready, config.async_depth)

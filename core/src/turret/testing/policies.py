@@ -1,4 +1,4 @@
-"""Cases of scheduler policies: keys that order, and a victim that runs.
+"""Cases of scheduler policies: keys that order, a victim that runs, and one that may give way.
 
 Owns these checks. Knows no policy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from turret.contracts import RequestView
+from turret.contracts import DisplacingPolicy, RequestView
 from turret.testing.cases import Case, Subject
 
 __all__ = ["build"]
@@ -16,6 +16,7 @@ __all__ = ["build"]
 def build(subject: Subject) -> Iterator[Case]:
     yield subject.case("semantic", "sort_key_orders", _sort_key, subject)
     yield subject.case("semantic", "victim_runs", _victim, subject)
+    yield subject.case("semantic", "displaced_may_yield", _displaced, subject)
 
 
 def _views() -> list[RequestView]:
@@ -29,6 +30,8 @@ def _views() -> list[RequestView]:
             num_prompt_tokens=10 * number + 1,
             num_computed_tokens=5 * number,
             num_output_tokens=number,
+            tenant_start=float(number * 5 % 7),
+            may_yield=number % 3 != 0,
         )
         for number in range(8)
     ]
@@ -50,3 +53,15 @@ def _victim(subject: Subject) -> None:
         victim = policy.pick_victim(running)
         assert victim in {view.request_id for view in running}
         assert victim == policy.pick_victim(running[::-1])
+
+
+def _displaced(subject: Subject) -> None:
+    """A policy that lets requests give way names one that runs and may yield, in whatever order they are listed."""
+    policy, views = subject.load(), _views()
+    if not isinstance(policy, DisplacingPolicy):
+        return
+    for count in range(1, len(views)):
+        running, waiting = views[:count], views[count]
+        chosen = policy.pick_displaced(waiting, running)
+        assert chosen is None or chosen in {view.request_id for view in running if view.may_yield}
+        assert chosen == policy.pick_displaced(waiting, running[::-1])
