@@ -82,6 +82,12 @@ def nearest_edge(p: np.ndarray, u: float) -> float:
     return float(np.abs(np.cumsum(p) - u).min())
 
 
+def nearest_nucleus_edge(x: np.ndarray, s: SamplingParams) -> float:
+    """How far `top_p` lies from a sum of most likely tokens: on it, the last bit decides whether one more is kept."""
+    p = np.sort(filtered(x, s.replace(top_p=1.0)))[::-1]
+    return float(np.abs(np.cumsum(p[p > 0]) - s.top_p).min()) if s.top_p < 1 else 1.0
+
+
 def log_softmax(x: np.ndarray) -> np.ndarray:
     x = x.astype(np.float64)
     return x - x.max() - np.log(np.exp(x - x.max()).sum())
@@ -117,7 +123,7 @@ def test_choice_matches_reference(vocab, seed, logits_seed, temperature, top_k, 
     request = make_request(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     p = filtered(logits.astype(np.float64), request.sampling)
     u = uniform(seed, num_outputs)
-    assume(nearest_edge(p, u) > 1e-5)
+    assume(nearest_edge(p, u) > 1e-5 and nearest_nucleus_edge(logits.astype(np.float64), request.sampling) > 1e-6)
     [got] = sample(logits[None], request, outputs=outputs)
     assert got.token == choose(p, u)
 
