@@ -11,8 +11,8 @@ from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config, resolve
 from turret.compose.decide import choose_platform
-from turret.contracts import AttentionQuery
 from turret.config import Config
+from turret.contracts import AttentionQuery
 from turret.errors import LoadError
 from turret.plugins import PluginHost
 
