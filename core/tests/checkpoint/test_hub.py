@@ -88,14 +88,19 @@ def hub() -> Iterator[ThreadingHTTPServer]:
     server.server_close()
 
 
-def resolve_apart(hub: ThreadingHTTPServer, cache: Path, reference: str, **extra: str) -> str:
-    """In a process of its own, since the client reads its endpoint from the environment once."""
-    options = {"download_dir": str(cache), **extra}
+def resolve_apart(hub: ThreadingHTTPServer, cache: Path, *asked: tuple[str, dict[str, str]]) -> list[str]:
+    """Each reference with its options, in one process apart: the client reads its endpoint from the environment once.
+
+    Answers are checkpoints as JSON, or "LoadError: " and what it says.
+    """
     code = (
-        "import msgspec; from turret.checkpoint import ResolveOptions, resolve\n"
+        "import json, msgspec; from turret.checkpoint import ResolveOptions, resolve\n"
         "from turret.errors import LoadError\n"
-        f"try: print(msgspec.json.encode(resolve({reference!r}, ResolveOptions(**{options!r}))).decode())\n"
-        "except LoadError as exc: print('LoadError:', exc)"
+        "def answer(reference, options):\n"
+        f"    options = ResolveOptions(download_dir={str(cache)!r}, **options)\n"
+        "    try: return msgspec.json.encode(resolve(reference, options))\n"
+        "    except LoadError as exc: return f'LoadError: {exc}'.encode()\n"
+        f"print(json.dumps([answer(*one).decode() for one in {asked!r}]))"
     )
     endpoint = f"http://127.0.0.1:{hub.server_address[1]}"
     environment = os.environ | {"HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
@@ -104,34 +109,31 @@ def resolve_apart(hub: ThreadingHTTPServer, cache: Path, reference: str, **extra
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
     )
-    return done.stdout.strip()
+    answers: list[str] = json.loads(done.stdout)
+    return answers
 
 
 def test_what_is_needed_is_downloaded_once(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
-    found = json.loads(resolve_apart(hub, tmp_path, "org/good"))
-    assert found["name"] == "org/good"
-    assert [Path(p).name for p in found["weight_files"]] == ["model.safetensors"]
+    found = [json.loads(answer) for answer in resolve_apart(hub, tmp_path, ("org/good", {}))]
+    assert found[0]["name"] == "org/good"
+    assert [Path(p).name for p in found[0]["weight_files"]] == ["model.safetensors"]
     assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json"}  # type: ignore[attr-defined]
     hub.asked.clear()  # type: ignore[attr-defined]
-    assert json.loads(resolve_apart(hub, tmp_path, "org/good")) == found
+    assert [json.loads(answer) for answer in resolve_apart(hub, tmp_path, ("org/good", {}))] == found
     assert hub.asked == []  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("reference", "extra", "message"),
-    [
-        ("org/gated", {}, "'org/gated' is gated: accept its terms"),
-        ("org/missing", {}, "'org/missing' does not exist, or is private"),
-        ("org/good", {"revision": "nowhere"}, "'org/good' has no revision 'nowhere'"),
-        ("org/pickled", {}, "no .safetensors files (pickled .bin files are not read)"),
-        ("org/just-gguf", {}, "name one by its quantization: org/just-gguf:Q4_K_M"),
-        ("org/just-gguf:Q4_0", {}, "m-Q4_0.gguf: it has version"),
-    ],
-)
-def test_refusals_are_one_sentence(
-    hub: ThreadingHTTPServer, tmp_path: Path, reference: str, extra: dict[str, str], message: str
-) -> None:
-    told = resolve_apart(hub, tmp_path, reference, **extra)
-    assert told.startswith("LoadError:")
-    assert message in told
-    assert "\n" not in told
+REFUSALS = [
+    ("org/gated", {}, "'org/gated' is gated: accept its terms"),
+    ("org/missing", {}, "'org/missing' does not exist, or is private"),
+    ("org/good", {"revision": "nowhere"}, "'org/good' has no revision 'nowhere'"),
+    ("org/pickled", {}, "no .safetensors files (pickled .bin files are not read)"),
+    ("org/just-gguf", {}, "name one by its quantization: org/just-gguf:Q4_K_M"),
+    ("org/just-gguf:Q4_0", {}, "m-Q4_0.gguf: it has version"),
+]
+
+
+def test_refusals_are_one_sentence(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    told = resolve_apart(hub, tmp_path, *((reference, extra) for reference, extra, _ in REFUSALS))
+    for answer, (_, _, message) in zip(told, REFUSALS, strict=True):
+        assert answer.startswith("LoadError:") and message in answer and "\n" not in answer, answer
