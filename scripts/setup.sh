@@ -34,7 +34,7 @@ fi
 say "installing build tools and test tools"
 $pip -r scripts/requirements-dev.txt
 
-say "installing first-party packages, editable"
+say "installing first-party packages, editable (compiles the CPU kernels: about a minute)"
 packages=(core)
 for d in plugins/*/*/; do [ -f "$d/pyproject.toml" ] && packages+=("${d%/}"); done
 args=()
