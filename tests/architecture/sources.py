@@ -27,6 +27,12 @@ def source_files() -> list[Path]:
     return sorted(files)
 
 
+def files_of_tests() -> list[Path]:
+    """Every Python file of tests and benchmarks."""
+    folders = [ROOT / "core" / "tests", ROOT / "tests", ROOT / "benchmarks", *(p / "tests" for p in plugin_projects())]
+    return sorted(file for folder in folders for file in folder.rglob("*.py"))
+
+
 def imports(path: Path) -> list[tuple[int, str]]:
     """(line, module) of every import in a file, whether at the top, in a function or for typing."""
     found: list[tuple[int, str]] = []

@@ -12,7 +12,7 @@ MAX_LINES = 400
 PUBLIC_ROOMS = ("contracts", "nn", "messages", "errors", "sampling", "testing")
 
 
-@pytest.mark.parametrize("path", sources.source_files(), ids=sources.relative)
+@pytest.mark.parametrize("path", [*sources.source_files(), *sources.files_of_tests()], ids=sources.relative)
 def test_file_fits_one_room(path: Path) -> None:
     lines = len(path.read_text().splitlines())
     assert lines <= MAX_LINES, f"{sources.relative(path)} has {lines} lines, past {MAX_LINES}: another room?"

@@ -1,4 +1,4 @@
-"""Make `simulated_worker` importable beside the tests (importlib import mode has no rootdir on the path)."""
+"""Make `simulated_worker` and `driving` importable beside the tests: importlib mode puts no folder on the path."""
 
 import sys
 from pathlib import Path
