@@ -86,6 +86,13 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def assert_idle(*pids: int) -> None:
+    """All these processes together take less than their share of a core."""
+    before = sum(map(processor_seconds, pids))
+    time.sleep(IDLE_SECONDS)  # the measurement itself
+    assert sum(map(processor_seconds, pids)) - before <= IDLE_SHARE * IDLE_SECONDS
+
+
 def raw_request(url: str, **changes: object) -> socket.socket:
     """A connection on which a completion was asked for."""
     host, port = re.fullmatch(r"http://([\d.]+):(\d+)", url).groups()
@@ -190,10 +197,7 @@ def test_a_worker_process_that_is_killed_and_what_an_idle_one_costs(serve, until
         assert httpx.post(f"{url}/v1/completions", json=body(max_tokens=2)).status_code == 200
         (engine,) = started.children()
         (worker,) = children(engine)
-        everybody = (started.process.pid, engine, worker)
-        before = sum(map(processor_seconds, everybody))
-        time.sleep(IDLE_SECONDS)  # the measurement itself
-        assert sum(map(processor_seconds, everybody)) - before <= IDLE_SHARE * IDLE_SECONDS
+        assert_idle(started.process.pid, engine, worker)
         threads = start_streams(url, 3)
         until(lambda: Metrics(url).num_requests_running == 3, 20)
         os.kill(worker, signal.SIGKILL)
@@ -231,6 +235,13 @@ def test_nobody_outlives_the_server(serve, until, tiny_llama: str) -> None:
         started.process.kill()
         started.process.wait()
         until(lambda: not alive(engine) and not alive(worker), 20)
+
+
+def test_compute_threads_rest_when_there_is_nothing_to_compute(serve, tiny_llama: str) -> None:
+    with serve(tiny_llama, "--device", "cpu", "--kv-cache-memory-bytes", "8M", "--cpu-threads", "2") as started:
+        url = started.wait_ready()
+        assert httpx.post(f"{url}/v1/completions", json=body(max_tokens=20)).status_code == 200
+        assert_idle(started.process.pid, *started.children())
 
 
 # -- signals -----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ SETTINGS = {
     "in chunks of 16": {"max_num_batched_tokens": 16},
     "in chunks of 64": {"max_num_batched_tokens": 64},
     "without chunks": {"max_num_batched_tokens": 512, "enable_chunked_prefill": False},
+    "without recorded forwards": {"enforce_eager": True},
     "one step at a time": {"async_scheduling": False},
     "on two threads": {"cpu_threads": 2},
     "after a prefix hit": {"enable_prefix_caching": True},
