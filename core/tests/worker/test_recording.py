@@ -1,0 +1,117 @@
+"""The worker records a forward, proves it, and replays it; or says once why it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tiny import Driver, TinyArchitecture, dummy_source, limits, parts, request
+
+from turret.contracts import GraphRecorder, StepBindings
+from turret.worker.local import LocalWorker
+from turret.worker.setup import WorkerParts
+from turret_platform_cpu.attention import CPUAttention
+from turret_platform_cpu.platform import CPUPlatform
+from turret_platform_fake.platform import FakePlatform
+
+native = pytest.mark.skipif(CPUPlatform().graphs() is None, reason="the native library was not built")
+PROMPTS = [request("a", [1, 2, 3] * 6), request("b", [9]), request("c", [8, 7, 6, 5])]
+
+
+class Program:
+    """Counts replays; does nothing or what it is told."""
+
+    steps = 1
+
+    def __init__(self, inner: Any = None) -> None:
+        self.replays = 0
+        self._inner = inner
+
+    def replay(self, step: StepBindings) -> None:
+        self.replays += 1
+        if self._inner is not None:
+            self._inner.replay(step)
+
+
+class Recorder:
+    """Wraps another recorder, or pretends."""
+
+    def __init__(self, inner: GraphRecorder | None = None) -> None:
+        self.programs: list[Program] = []
+        self._inner = inner
+
+    def record(self, forward: Callable[[], object], step: StepBindings) -> Program:
+        if self._inner is None:
+            forward()
+        self.programs.append(Program(None if self._inner is None else self._inner.record(forward, step)))
+        return self.programs[-1]
+
+
+class PretendingPlatform(FakePlatform):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def graphs(self) -> GraphRecorder | None:
+        return self._recorder
+
+
+class CountingPlatform(CPUPlatform):
+    def __init__(self) -> None:
+        super().__init__()
+        inner = super().graphs()
+        self.recorder = Recorder(inner)
+
+    def graphs(self) -> GraphRecorder | None:
+        return self.recorder
+
+
+def generate(made: WorkerParts, **changes: Any) -> dict[str, list[int]]:
+    driver = Driver(LocalWorker(made, dummy_source(), limits(**changes)))
+    found = driver.run(PROMPTS, 12, chunk=5)
+    driver.worker.shutdown()
+    return found
+
+
+@native
+def test_a_recorded_worker_chooses_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tiny.BLOCK", 16)
+    changes = {"block_size": 16, "max_num_batched_tokens": 64, "threads": 1}
+    platform = CountingPlatform()
+    made = WorkerParts(platform, CPUAttention(), TinyArchitecture())
+    with caplog.at_level(logging.INFO, "turret.worker.graph"):
+        recorded = generate(made, **changes)
+    assert "proven on 3 steps" in caplog.text
+    (program,) = platform.recorder.programs
+    assert program.replays > 10
+    eager = CountingPlatform()
+    assert generate(dataclasses.replace(made, platform=eager), **changes, enforce_eager=True) == recorded
+    assert eager.recorder.programs == []
+
+
+def test_a_recording_that_does_something_else_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    expected = generate(parts())
+    recorder = Recorder()
+    with caplog.at_level(logging.WARNING):
+        found = generate(dataclasses.replace(parts(), platform=PretendingPlatform(recorder)))
+    assert found == expected
+    (program,) = recorder.programs
+    assert program.replays == 1
+    (said,) = [line.getMessage() for line in caplog.records if "op by op" in line.getMessage()]
+    assert said.startswith("tiny runs op by op") and "gives other numbers than the model" in said
+
+
+@native
+def test_what_runs_on_torch_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """The CPU's ops with another attention backend: part of every layer is torch's."""
+    made = dataclasses.replace(parts(), platform=CPUPlatform())
+    with caplog.at_level(logging.WARNING):
+        found = generate(made, threads=1)
+    assert found == generate(made, threads=1, enforce_eager=True)
+    (said,) = [line.getMessage() for line in caplog.records if "op by op" in line.getMessage()]
+    assert "run on torch" in said and "aten." in said
