@@ -206,6 +206,10 @@ def _check_lengths(p: SamplingParams) -> None:
 
 
 def _check_token_lists(p: SamplingParams) -> None:
+    if p.extra_args:
+        raise RequestError(
+            "extra_args is read by logits-processor plugins, and this version loads none; leave it out", "extra_args"
+        )
     for field in ("stop_token_ids", "allowed_token_ids"):
         ids = getattr(p, field)
         if ids is not None and not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):

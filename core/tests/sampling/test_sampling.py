@@ -123,3 +123,8 @@ def test_a_copy_is_checked_and_survives_the_wire() -> None:
     assert params.replace(top_k=4).top_k == 4
     with pytest.raises(RequestError, match="top_k"):
         params.replace(top_k=-5)
+
+
+def test_arguments_that_nobody_reads_are_refused() -> None:
+    with pytest.raises(RequestError, match="extra_args is read by logits-processor plugins"):
+        SamplingParams(extra_args={"anything": 1})
