@@ -43,7 +43,8 @@ SPECS = {
         blocks=(BlockSpec(replace(ATTENTION, qkv_bias=True), MLPSpec(96, "gelu", False, True), Placing.PARALLEL),) * 2),
     "relu2, norms of heads": replace(
         PLAIN, blocks=(BlockSpec(replace(ATTENTION, qk_norm=QKNorm.HEAD), MLPSpec(96, "relu2", False)),) * 2),
-    "wide": DecoderSpec(512, 1024, (BlockSpec(replace(ATTENTION, num_heads=8, head_dim=64), MLPSpec(1536)),), tied=True),
+    "wide": DecoderSpec(
+        512, 1024, (BlockSpec(replace(ATTENTION, num_heads=8, head_dim=64), MLPSpec(1536)),), tied=True),
 }  # fmt: skip
 TOKENS = [(7 * i + i // 5) % 128 for i in range(150)]
 
