@@ -17,7 +17,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 def test_overview(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("serve", "plugins", "version"))
+    assert all(command in out for command in ("serve", "chat", "complete", "bench", "plan", "plugins", "version"))
     assert main([]) == 2
 
 
@@ -39,7 +39,11 @@ def test_serve_help_lists_the_options():
     ("args", "status", "words"),
     [
         (["nonsense"], 2, "there is no command 'nonsense'"),
-        (["bench"], 2, "benchmarks/"),
+        (["bench"], 2, "turret bench measures serve, throughput, latency, startup; got nothing"),
+        (["bench", "serve", "--num-prompts", "0"], 2, "must be at least 1, got 0"),
+        (["complete", "--url", "http://127.0.0.1:1", "--prompt", "x"], 1, "does not answer"),
+        (["chat", "--url", "http://127.0.0.1:1", "--max-model-len", "9"], 2, "--max-model-len is for a model in this"),
+        (["plan", "/no/such/model"], 1, "/no/such/model"),
         (["serve", "--enable-lora"], 2, "adapters are not in this version"),
         (["serve", "--port", "99999"], 2, "--port must be in [0, 65535]"),
         (["serve", "/no/such/model", "--port", "0"], 1, "/no/such/model"),
@@ -58,7 +62,7 @@ def test_debug_shows_the_traceback():
 
 
 def test_the_overview_loads_next_to_nothing():
-    heavy = ["torch", "transformers", "fastapi", "msgspec", "zmq", "yaml", "jinja2", "tqdm"]
+    heavy = ["torch", "transformers", "fastapi", "msgspec", "zmq", "yaml", "jinja2", "tqdm", "httpx"]
     code = "import sys; from turret.cli.main import main; main(['--help'])\n"
     code += f"print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -30,16 +30,13 @@ class _Command:
 
 _COMMANDS = (
     _Command("serve", "serve a model over HTTP, with the OpenAI API", "turret.cli.serve"),
+    _Command("chat", "talk to a model, behind a URL or in this process", "turret.cli.chat"),
+    _Command("complete", "continue a text, behind a URL or in this process", "turret.cli.complete"),
+    _Command("bench", "measure a server, the engine's throughput and latency, or a start", "turret.cli.bench"),
+    _Command("plan", "show what serving a model would take, without loading it", "turret.cli.plan"),
     _Command("plugins", "list, explain, check, lock, create and test plugins", "turret.cli.plugins_group"),
     _Command("version", "print the version", "turret.cli.version"),
 )
-
-_PLANNED = {
-    "bench": "use the programs in benchmarks/ of the source tree",
-    "chat": "start `turret serve` and use any OpenAI client",
-    "complete": "start `turret serve` and use any OpenAI client",
-    "plan": "`turret plugins lock` and `turret plugins explain KIND` show what would be chosen",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,11 +79,8 @@ def _wants_traceback(args: list[str]) -> bool:
 
 
 def _unknown(name: str) -> int:
-    if name in _PLANNED:
-        print(f"turret: error: `turret {name}` is not in this version; {_PLANNED[name]}", file=sys.stderr)
-    else:
-        known = ", ".join(c.name for c in _COMMANDS)
-        print(f"turret: error: there is no command {name!r}; the commands are {known}", file=sys.stderr)
+    known = ", ".join(c.name for c in _COMMANDS)
+    print(f"turret: error: there is no command {name!r}; the commands are {known}", file=sys.stderr)
     return 2
 
 

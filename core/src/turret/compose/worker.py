@@ -19,7 +19,7 @@ from turret.plugins import PluginHost
 from turret.worker.remote import RemoteWorker, WorkerSpawn
 from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
 
-__all__ = ["local_worker", "make_worker", "worker_from_json"]
+__all__ = ["local_worker", "make_worker", "worker_from_json", "worker_limits"]
 
 _ENTRY = "turret.compose.worker:worker_from_json"
 
@@ -60,10 +60,11 @@ def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Wo
     source = ModelSource(
         spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed
     )
-    return LocalWorker(parts, source, _limits(decision, max_model_len))
+    return LocalWorker(parts, source, worker_limits(decision, max_model_len))
 
 
-def _limits(decision: Decision, max_model_len: int) -> WorkerLimits:
+def worker_limits(decision: Decision, max_model_len: int) -> WorkerLimits:
+    """The limits that a decision means for a worker."""
     config = decision.config
     cache, scheduler = config.cache, config.scheduler
     assert scheduler.max_num_seqs is not None and scheduler.max_num_batched_tokens is not None
