@@ -69,9 +69,12 @@ class CountingPlatform(CPUPlatform):
         return self.recorder
 
 
-def generate(made: WorkerParts, **changes: Any) -> dict[str, list[int]]:
+def generate(made: WorkerParts, told: dict[str, Any] | None = None, **changes: Any) -> dict[str, list[int]]:
+    """Tokens of every prompt; `told` takes what the worker says of its ops."""
     driver = Driver(LocalWorker(made, dummy_source(), limits(**changes)))
     found = driver.run(PROMPTS, 12, chunk=5)
+    if told is not None:
+        told.update(driver.worker.call("ops", []))
     driver.worker.shutdown()
     return found
 
@@ -85,12 +88,15 @@ def test_a_recorded_worker_chooses_the_same_tokens(
     platform = CountingPlatform()
     made = WorkerParts(platform, CPUAttention(), TinyArchitecture())
     with caplog.at_level(logging.INFO, "turret.worker.graph"):
-        recorded = generate(made, **changes)
+        recorded = generate(made, told := {}, **changes)
+    assert told["recorded_kernels"] == 1 and told["linear"] == {"cpu": 17} and set(told["ops"].values()) == {"cpu"}
     assert "proven on 3 steps" in caplog.text
     (program,) = platform.recorder.programs
     assert program.replays > 10
     eager = CountingPlatform()
-    assert generate(dataclasses.replace(made, platform=eager), **changes, enforce_eager=True) == recorded
+    made = dataclasses.replace(made, platform=eager)
+    assert generate(made, told, **changes, enforce_eager=True) == recorded
+    assert told["recorded_kernels"] is None and told["not_recorded"] == "--enforce-eager"
     assert eager.recorder.programs == []
 
 

@@ -42,7 +42,7 @@ def add_plugins_commands(subparsers: Any) -> None:
     doctor.add_argument("--timeout", type=float, default=120.0, help="seconds each distribution may take")
 
     explain = _command(commands, "explain", "show every candidate of a kind and why it is or is not chosen")
-    explain.add_argument("kind", metavar="KIND", help="attention, platform, model, quant, tool_parser, ...")
+    explain.add_argument("kind", metavar="KIND", help="attention, platform, model, quant, tool_parser, ..., or ops")
     explain.add_argument("--model", help="ask the candidates about this model")
     explain.add_argument("--explicit", metavar="NAME", help="as if the user had chosen NAME")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from turret.cli.plugins_ops import explain_ops_of
 from turret.cli.plugins_query import model_query
 from turret.cli.plugins_views import facts, host_of, print_json
 from turret.plugins import Request
@@ -18,6 +19,8 @@ __all__ = ["explain_kind"]
 
 def explain_kind(args: argparse.Namespace) -> int:
     """Exit status 1 when the selection is an error."""
+    if args.kind == "ops":
+        return explain_ops_of(args)
     kind_named(args.kind)
     host = host_of(args)
     query, key = model_query(args.kind, args.model, host)

@@ -8,6 +8,7 @@ For loaders: `place` (or `load`) for each stored tensor, then `finish`; or `fill
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -67,6 +68,7 @@ class LayerFactory:
         specs = {} if quantization is None else quantization.specs
         self._packer = Packer(kernels, method, specs, dtype, device)
         self._receivers: dict[str, Receiver] = {}
+        self._linears: list[Linear] = []
         self._tables: dict[RopeSpec, Tensor] = {}
 
     # For builders of models.
@@ -74,12 +76,15 @@ class LayerFactory:
     def linear(self, target: str, parts: Sequence[Part], in_features: int, bias: bool = False) -> Linear:
         """A linear layer; more than one part makes it fused, shard i being parts[i]."""
         layer = Linear(target, parts, in_features, bias, self._packer)
+        self._linears.append(layer)
         self._register(layer)
         return layer
 
     def embedding(self, target: str, part: Part, hidden_size: int, tied: bool = False) -> Embedding:
         """A token embedding; `tied` when its weight also serves as the head."""
         layer = Embedding(target, part, hidden_size, tied, self._packer)
+        if layer.linear is not None:
+            self._linears.append(layer.linear)
         self._register(layer)
         return layer
 
@@ -160,6 +165,11 @@ class LayerFactory:
     def weight_bytes(self) -> int:
         """Bytes of weights held, as handed to kernels."""
         return sum(receiver.held_bytes for receiver in self._receivers.values())
+
+    @property
+    def linear_kernels(self) -> dict[str, int]:
+        """How many weights each linear kernel has packed, by the kernel's name."""
+        return dict(Counter(name for layer in self._linears for name in layer.kernel_names))
 
     # For whoever chooses the attention backend and makes the cache.
 

@@ -47,6 +47,7 @@ class Forward:
         self._device = device
         self._groups: list[KVGroup] = loaded.model.kv_groups()
         self._scratch = Scratch(max_tokens, device)
+        self._factory = loaded.factory
         self._ops = dict(loaded.factory.ops.ops)
         self._kv: list[Tensor] = []
         self._recorded: RecordedForward | None = None
@@ -70,6 +71,17 @@ class Forward:
         """Record the model over the cache as it is now. Raises NotSupportedError if it cannot be replayed."""
         pages = [tensor[: steps.blocks] for tensor in self._kv]
         self._recorded = record(recorder, Subject(self._model_forward, self._scratch, pages), steps.trials())
+
+    def explain(self) -> dict[str, Any]:
+        """Who computes what: providers of `ops`, weights of each `linear` kernel, `attention`; `recorded_kernels` of a
+        replay, None when the model runs op by op."""
+        recorded = self._recorded
+        return {
+            "ops": dict(self._factory.ops.origin),
+            "linear": self._factory.linear_kernels,
+            "attention": self._backend.name,
+            "recorded_kernels": None if recorded is None else recorded.program.steps,
+        }
 
     def run(self, inputs: StepInputs, sampler: Sampler, state: SamplingRows) -> ForwardOutput:
         """The whole step."""

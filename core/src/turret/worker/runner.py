@@ -59,6 +59,7 @@ class Runner:
         self._limits = limits
         self._device = parts.platform.torch_device(limits.device_index)
         self._forward: Forward | None = None
+        self._not_recorded: str | None = None
         self._layout: KVLayout | None = None
         self._batch: Batch | None = None
         self._inputs: InputBuilder | None = None
@@ -115,17 +116,19 @@ class Runner:
         return StepResult(step_id=plan.step_id, results=answers.results(), forward_time=time.perf_counter() - began)
 
     def call(self, method: str, args: list[Any]) -> Any:
-        """A named method: `health`, `memory`, `reset`."""
+        """A named method: `health`, `memory`, `ops`, `reset`."""
         if method == "health":
             return {"ok": True, "requests": 0 if self._batch is None else len(self._batch)}
         if method == "memory":
             info = self._parts.platform.memory(self._limits.device_index)
             return {"total": info.total, "free": info.free, "used_here": info.used_here}
+        if method == "ops":
+            return None if self._forward is None else {**self._forward.explain(), "not_recorded": self._not_recorded}
         if method == "reset":
             if self._batch is not None:
                 self._batch.clear()
             return None
-        raise EngineError(f"a worker has no method {method!r}; it has health, memory, pid, reset")
+        raise EngineError(f"a worker has no method {method!r}; it has health, memory, ops, pid, reset")
 
     def close(self) -> None:
         """Let go of everything."""
@@ -169,11 +172,13 @@ class Runner:
         platform = self._parts.platform
         recorder = platform.graphs() if isinstance(platform, RecordingPlatform) else None
         if recorder is None or self._limits.enforce_eager:
+            self._not_recorded = "the platform records nothing" if recorder is None else "--enforce-eager"
             return
         steps = TrialSteps(self._batch, self._inputs, self._limits.max_num_batched_tokens, num_blocks)
         try:
             self._forward.record(recorder, steps)
         except NotSupportedError as error:
+            self._not_recorded = str(error)
             logger.warning("%s runs op by op, slower than recorded: %s", self._source.checkpoint.name, error)
 
     def _run(self, work: StepWork, places: NDArray[np.int64], answers: _Answers) -> None:

@@ -1,0 +1,31 @@
+"""`turret plugins explain ops`: whose kernels compute the demo model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+
+def explain(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "turret.cli.main", "plugins", "explain", "ops", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_demo_model_is_one_native_program() -> None:
+    said = explain("--model", "demo", "--json")
+    assert said.returncode == 0, said.stderr
+    told = json.loads(said.stdout)
+    assert set(told["ops"].values()) == {"cpu"} and list(told["linear"]) == ["cpu"] and told["attention"] == "cpu"
+    assert told["recorded_kernels"] == 2 + 30 * 9 and told["not_recorded"] is None
+
+
+def test_without_the_native_attention_it_says_what_keeps_it_from_being_recorded() -> None:
+    said = explain("--model", "demo", "--plugins-deny", "attention:cpu")
+    assert said.returncode == 0, said.stderr
+    assert "runs op by op: parts of it run on torch: aten." in said.stdout
+
+
+def test_ops_of_no_model() -> None:
+    said = explain()
+    assert said.returncode != 0 and "name one with --model" in said.stderr
