@@ -12,18 +12,15 @@ from contextlib import aclosing
 import msgspec
 from fastapi import APIRouter
 from msgspec import UNSET
-from starlette.requests import Request
 from starlette.responses import Response
 
 from turret.errors import RequestError
-from turret.server.bodies import BodyReader
 from turret.server.choices import ChoiceDelta
-from turret.server.connection import EventStream, while_connected
 from turret.server.conversation import answer_role, check_tools, echoed_text, render
 from turret.server.generation import ChoiceResult, GenerationRun
 from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter
-from turret.server.openapi import body_schema
+from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
@@ -38,26 +35,12 @@ OPEN_END = b',"logprobs":null,"finish_reason":null'
 """End of the choice of a chunk that carries text only: nearly all of them."""
 
 
+ROUTE = GeneratingRoute("/v1/chat/completions", "chat completions", "Answer a conversation.")
+
+
 def chat_routes(state: ServerState) -> APIRouter:
     """The router."""
-    router = APIRouter(tags=["chat"])
-    reader = BodyReader(ChatRequest)
-
-    async def chat_completions(request: Request) -> Response:
-        """Answer a conversation."""
-        state.check_open()
-        body = await reader.read(request)
-        context = state.begin(request, body)
-        call = await _start(state, context, body)
-        if body.stream:
-            return EventStream(call.events(), settled=context.queue_deadline is not None)
-        return await while_connected(request, call.answer())
-
-    router.add_api_route(
-        "/v1/chat/completions", chat_completions, methods=["POST"], response_class=Response,
-        openapi_extra=body_schema(ChatRequest, ChatCompletion),
-    )
-    return router
+    return generating_router(state, ROUTE, (ChatRequest, ChatCompletion), _start)
 
 
 async def _start(state: ServerState, context: CallContext, body: ChatRequest) -> _ChatCall:

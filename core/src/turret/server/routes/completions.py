@@ -12,19 +12,16 @@ from contextlib import aclosing
 import msgspec
 from fastapi import APIRouter
 from msgspec import UNSET
-from starlette.requests import Request
 from starlette.responses import Response
 
 from turret.errors import RequestError
 from turret.messages import TokenLogprobs
-from turret.server.bodies import BodyReader
 from turret.server.choices import ChoiceDelta
-from turret.server.connection import EventStream, while_connected
 from turret.server.generation import ChoiceResult, GenerationRun
 from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter
-from turret.server.openapi import body_schema
 from turret.server.prompts import Prompt, read_prompts
+from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
@@ -38,26 +35,12 @@ encode = msgspec.json.encode
 DEFAULT_MAX_TOKENS = 16
 
 
+ROUTE = GeneratingRoute("/v1/completions", "completions", "Continue one or several prompts.")
+
+
 def completions_routes(state: ServerState) -> APIRouter:
     """The router."""
-    router = APIRouter(tags=["completions"])
-    reader = BodyReader(CompletionRequest)
-
-    async def completions(request: Request) -> Response:
-        """Continue one or several prompts."""
-        state.check_open()
-        body = await reader.read(request)
-        context = state.begin(request, body)
-        call = await _start(state, context, body)
-        if body.stream:
-            return EventStream(call.events(), settled=context.queue_deadline is not None)
-        return await while_connected(request, call.answer())
-
-    router.add_api_route(
-        "/v1/completions", completions, methods=["POST"], response_class=Response,
-        openapi_extra=body_schema(CompletionRequest, Completion),
-    )
-    return router
+    return generating_router(state, ROUTE, (CompletionRequest, Completion), _start)
 
 
 async def _start(state: ServerState, context: CallContext, body: CompletionRequest) -> _CompletionCall:
