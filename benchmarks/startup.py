@@ -1,8 +1,8 @@
 """From the command to the first token: `turret serve` on the demo model, torch import included.
 
 Starts the server as a user would, asks for one token the moment the port answers, and repeats. Beside it, what
-`turret --help` takes over a bare `python -c pass`, in alternation. The last line is JSON: seconds to the first token (each
-run and the median), how long until the port answered, and the help page's seconds over a bare interpreter.
+`turret --help` takes over a bare `python -c pass`, in alternation. The last line is JSON: seconds to the first token
+(each run and the median), how long until the port answered, and the help page's seconds over a bare interpreter.
 """
 
 from __future__ import annotations
