@@ -159,7 +159,8 @@ def test_flags():
         ("cpu_threads", 0), ("max_log_len", -1), ("h11_max_incomplete_event_size", 0), ("block_size", 300),
         ("max_num_seqs", 0), ("max_queue_requests", 0), ("max_queue_tokens", 0), ("queue_timeout", 0.0),
         ("queue_timeout", float("inf")), ("shutdown_timeout", -1.0), ("gpu_memory_utilization", 1.5),
-        ("max_logprobs", -2), ("kv_cache_memory_bytes", 0), ("tensor_parallel_size", 2), ("max_long_partial_prefills", 2),
+        ("max_logprobs", -2), ("kv_cache_memory_bytes", 0), ("tensor_parallel_size", 2),
+        ("max_long_partial_prefills", 2),
     ],
 )  # fmt: skip
 def test_values_out_of_range_name_the_option(name, value):
