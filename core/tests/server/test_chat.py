@@ -138,8 +138,10 @@ def test_tools_reach_the_template_but_are_not_called(tiny, client):
         model="tiny", messages=MESSAGES, max_tokens=5, tools=[TOOL], tool_choice="none"
     )
     assert answer.choices[0].message.content == tiny.answer("[tools:clock]" + PROMPT, 5)
-    for choice in (openai.omit, "auto", "required", {"type": "function", "function": {"name": "clock"}}):
-        with pytest.raises(openai.BadRequestError, match="no tool parser"):
+    named = {"type": "function", "function": {"name": "clock"}}
+    needs = "--enable-auto-tool-choice and --tool-call-parser"
+    for choice, why in ((openai.omit, needs), ("auto", needs), ("required", "constrained"), (named, "constrained")):
+        with pytest.raises(openai.BadRequestError, match=why):
             client.chat.completions.create(model="tiny", messages=MESSAGES, tools=[TOOL], tool_choice=choice)
     with pytest.raises(openai.BadRequestError, match="does not declare"):
         client.chat.completions.create(

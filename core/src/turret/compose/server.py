@@ -16,11 +16,12 @@ from turret.compose.hosts import plugin_host
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
+from turret.contracts import ToolParser
 from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
 from turret.engine.ports import Link
 from turret.errors import ConfigError
 from turret.messages import EngineReady
-from turret.plugins import Hooks
+from turret.plugins import Hooks, PluginHost
 from turret.plugins.events import ConfigResolved, ModelLoaded
 from turret.server.parts import ServerParts
 from turret.text import TextProcessor
@@ -42,6 +43,7 @@ class PendingServer:
     max_model_len: int
     link: Link
     hooks: Hooks
+    tool_parser: ToolParser | None = None
 
     async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engine; raises what stopped it."""
@@ -61,6 +63,7 @@ class PendingServer:
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
             cache_facts=cache_facts(self.config, ready),
             hooks=self.hooks,
+            tool_parser=self.tool_parser,
         )
 
 
@@ -76,12 +79,21 @@ def begin_server(
     # Unknown names in the plugin options fail here, at once, rather than in the engine's process.
     host = plugin_host(config.plugins, frozenset({"front"}))
     hooks = host.hooks() if hooks is None else hooks
+    parser = _tool_parser(host, config.server.tool_call_parser)
     if hooks.active:
         hooks.notify("config_resolved", ConfigResolved(_shown(config), extra or {}))
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
     link = _link(config, spec)
     text = open_text(config, checkpoint, found.max_model_len)
-    return PendingServer(config, checkpoint, text, found.max_model_len, link, hooks)
+    return PendingServer(config, checkpoint, text, found.max_model_len, link, hooks, parser)
+
+
+def _tool_parser(host: PluginHost, name: str | None) -> ToolParser | None:
+    """The parser the operator named, loaded; raises PluginError for one that is not there or broken."""
+    if name is None:
+        return None
+    parser: ToolParser = host.load(host.select("tool_parser", key=name, explicit=name).require())
+    return parser
 
 
 def _shown(config: Config) -> dict[str, dict[str, Any]]:

@@ -12,9 +12,10 @@ from typing import Any
 __all__ = ["Refusal", "refusal", "refused_names"]
 
 _FEATURES = {
-    "tool-calling": (
-        "tool calls are not parsed in this version; a request's tools reach the chat template with tool_choice none",
-        "enable-auto-tool-choice tool-call-parser tool-parser-plugin",
+    "tool-parser-files": (
+        "parsers are not loaded from files named on the command line; install a plugin and name it with "
+        "--tool-call-parser",
+        "tool-parser-plugin",
     ),
     "reasoning": (
         "reasoning is not parsed in this version; it arrives as part of the text",

@@ -204,6 +204,8 @@ class ServerConfig:
     chat_template_content_format: str = opt("auto", "How message content reaches the template.",
                                             choices=("auto", "string", "openai"))
     exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
+    tool_call_parser: str | None = opt(None, "Tool parser plugin that reads the model's tool calls.")
+    enable_auto_tool_choice: bool = opt(False, "Let the model call tools; needs --tool-call-parser.")
     trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
     h11_max_incomplete_event_size: int = opt(4194304, "Largest partial HTTP head accepted, in bytes.", kind="size")
     max_queue_requests: int | None = opt(4096, "Requests that may wait for their first token; more answer 429.")
@@ -214,6 +216,8 @@ class ServerConfig:
     shutdown_timeout: float = opt(30.0, "Seconds running requests get to finish after Ctrl-C or SIGTERM.")
 
     def __post_init__(self) -> None:
+        _require(bool(self.tool_call_parser) or not self.enable_auto_tool_choice, "enable-auto-tool-choice",
+                 "needs --tool-call-parser NAME, the plugin that reads the calls")
         _require(0 <= self.port <= 65535, "port", f"must be in [0, 65535], got {self.port}")
         _require(self.shutdown_timeout >= 0, "shutdown-timeout", "must not be negative")
         for name in ("max_queue_requests", "max_queue_tokens"):

@@ -67,8 +67,8 @@ def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOpt
     )
 
 
-def check_tools(body: ChatRequest) -> None:
-    """Refuse tool choices that need a parser or a grammar; tools themselves reach the template."""
+def check_tools(state: ServerState, body: ChatRequest) -> bool:
+    """Whether the answer may call tools; raises `RequestError` for choices that this server cannot honour."""
     tools, choice = body.tools, body.tool_choice
     for i, tool in enumerate(tools or ()):
         function = tool.get("function")
@@ -77,7 +77,7 @@ def check_tools(body: ChatRequest) -> None:
     if choice is None:
         choice = "auto" if tools else "none"
     if choice == "none":
-        return
+        return False
     if not tools:
         raise RequestError(f"tool_choice is {choice!r}, but tools is missing", "tool_choice")
     if isinstance(choice, dict):
@@ -87,11 +87,19 @@ def check_tools(body: ChatRequest) -> None:
             raise RequestError(f"tool_choice names the function {name!r}, which tools does not declare", "tool_choice")
     elif choice not in ("auto", "required"):
         raise RequestError(f"tool_choice must be none, auto, required or a function, got {choice!r}", "tool_choice")
-    raise RequestError(
-        "tool calls cannot be parsed: no tool parser is available in this version; send tool_choice 'none' to show the "
-        "tools to the model and read its text",
-        "tool_choice",
-    )
+    if choice != "auto":
+        raise RequestError(
+            "a call cannot be forced: tool_choice 'required' and named functions need constrained decoding, which is "
+            "not in this version; send tool_choice 'auto' or 'none'",
+            "tool_choice",
+        )
+    if state.parts.tool_parser is None or not state.config.server.enable_auto_tool_choice:
+        raise RequestError(
+            "tool_choice 'auto' needs a server started with --enable-auto-tool-choice and --tool-call-parser; send "
+            "tool_choice 'none' to show the tools to the model and read its text",
+            "tool_choice",
+        )
+    return True
 
 
 def answer_role(state: ServerState, body: ChatRequest) -> str:

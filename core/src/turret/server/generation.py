@@ -5,7 +5,7 @@ Owns: submitting to the engine, following choices, aborting what nobody waits fo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 
@@ -99,12 +99,14 @@ class GenerationRun:
                         if (paced := pacer.pace(delta)) is not None:
                             yield paced
 
-    async def collect(self) -> list[ChoiceResult]:
-        """All choices, whole, in order."""
+    async def collect(self, watch: Callable[[ChoiceDelta], object] | None = None) -> list[ChoiceResult]:
+        """All choices, whole, in order. `watch` sees each delta; what it raises aborts the run."""
         results = [ChoiceResult(choice.index) for choice in self.choices]
         async with aclosing(self.deltas()) as deltas:
             async for delta in deltas:
                 results[delta.index].add(delta)
+                if watch is not None:
+                    watch(delta)
         return results
 
     def _failure(self, event: TokenEvent) -> TurretError | None:

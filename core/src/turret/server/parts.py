@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turret.contracts import ToolParser
 from turret.engine import EngineClient
 from turret.plugins import Hooks
 from turret.text import TextProcessor
@@ -23,6 +24,7 @@ class ServerParts:
     `client` is started, or will be by whoever runs the app. `generation_defaults` are sampling values by name from the
     model's generation config. `kv_capacity` is the number of tokens that the whole KV cache holds (0 = unknown);
     `cache_facts` are its settings, for the metric that shows them. `hooks` are the listeners to tell of requests.
+    `tool_parser` reads tool calls, where the operator chose one.
     """
 
     text: TextProcessor
@@ -36,3 +38,4 @@ class ServerParts:
     kv_capacity: int = 0
     cache_facts: Mapping[str, Any] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
+    tool_parser: ToolParser | None = None

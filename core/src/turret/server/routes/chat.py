@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter
@@ -24,6 +25,7 @@ from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
+from turret.server.tool_calls import ToolReader, tool_readers
 from turret.server.usage import UsageCounter
 from turret.server.wire import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage, ChatRequest
 
@@ -46,7 +48,7 @@ def chat_routes(state: ServerState) -> APIRouter:
 async def _start(state: ServerState, context: CallContext, body: ChatRequest) -> _ChatCall:
     """Check a body and make its call; nothing runs yet."""
     check_supported(body)
-    check_tools(body)
+    calls_tools = check_tools(state, body)
     if body.mm_processor_kwargs:
         raise RequestError("mm_processor_kwargs: this model takes text only", "mm_processor_kwargs")
     top = body.top_logprobs or 0
@@ -64,16 +66,21 @@ async def _start(state: ServerState, context: CallContext, body: ChatRequest) ->
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
     job = state.job(context, [await render(state, body)], params, body)
-    return _ChatCall(state, body, state.generator.start(job))
+    # Before the run takes its place in the queue: opening a session may fail.
+    readers = tool_readers(state, body, params.n) if calls_tools else None
+    return _ChatCall(state, body, state.generator.start(job), readers)
 
 
 class _ChatCall:
-    """One call: the run and how to write it down."""
+    """One call: the run and how to write it down; `readers` find the tool calls, one for each choice."""
 
-    def __init__(self, state: ServerState, body: ChatRequest, run: GenerationRun) -> None:
+    def __init__(
+        self, state: ServerState, body: ChatRequest, run: GenerationRun, readers: list[ToolReader] | None
+    ) -> None:
         self._state = state
         self._body = body
         self._run = run
+        self._readers = readers
         self._role = answer_role(state, body)
         self._echo = echoed_text(body, self._role)
         self._head = StreamHead(
@@ -88,7 +95,7 @@ class _ChatCall:
 
     async def answer(self) -> Response:
         """The whole answer."""
-        results = await self._run.collect()
+        results = await self._run.collect(None if self._readers is None else self._read)
         head, wants_prompt = self._head, self._body.prompt_logprobs is not None
         return as_json(
             ChatCompletion(
@@ -115,7 +122,14 @@ class _ChatCall:
                 if delta.index not in begun:
                     begun.add(delta.index)
                     yield self._opening(writer, delta.index, extra)
-                if (members := self._members(delta)) is not None:
+                if self._readers is not None:
+                    *earlier, last = [encode(member) for member in self._read(delta)] or [b""]
+                    for member in earlier:
+                        yield writer.choice(delta.index, b'"delta":' + member + OPEN_END, extra)
+                    members = self._members(delta, last)
+                else:
+                    members = self._members(delta, b'{"content":%b}' % encode(delta.text) if delta.text else b"")
+                if members is not None:
                     yield writer.choice(delta.index, members, extra)
         if include:
             yield writer.usage(self._usage.now())
@@ -130,14 +144,19 @@ class _ChatCall:
             chunk += writer.choice(index, b'"delta":{"content":%b}' % encode(self._echo) + OPEN_END)
         return chunk
 
-    def _members(self, delta: ChoiceDelta) -> bytes | None:
-        """JSON members of one chunk's choice; None when there is nothing to say yet."""
+    def _read(self, delta: ChoiceDelta) -> list[dict[str, Any]]:
+        """What the tool parser makes of a delta."""
+        assert self._readers is not None
+        return self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
+
+    def _members(self, delta: ChoiceDelta, said: bytes) -> bytes | None:
+        """JSON members of one chunk's choice, which `said` something or nothing; None when there is nothing to tell."""
         wants_logprobs = self._body.logprobs and delta.logprobs
         if delta.finish_reason is None and not wants_logprobs and not self._wants_ids:
-            return b'"delta":{"content":%b}' % encode(delta.text) + OPEN_END if delta.text else None
+            return b'"delta":' + said + OPEN_END if said else None
         logprobs = encode(self._written(delta)) if wants_logprobs else b"null"
-        members = b'"delta":{"content":%b},"logprobs":%b,"finish_reason":%b' % (
-            encode(delta.text), logprobs, encode(delta.finish_reason),
+        members = b'"delta":%b,"logprobs":%b,"finish_reason":%b' % (
+            said or b'{"content":""}', logprobs, encode(self._reason(delta.index, delta.finish_reason)),
         )  # fmt: skip
         if delta.finish_reason is not None:
             members += b',"stop_reason":' + encode(delta.stop_reason)
@@ -151,12 +170,27 @@ class _ChatCall:
             logprobs = self._written(ChoiceDelta(result.index, "", result.token_ids, result.logprobs))
         return ChatChoice(
             index=result.index,
-            message=ChatMessage(role=self._role, content=self._echo + result.text),
+            message=self._message(result),
             logprobs=logprobs,
-            finish_reason=result.finish_reason,
+            finish_reason=self._reason(result.index, result.finish_reason),
             stop_reason=result.stop_reason,
             token_ids=result.token_ids if self._wants_ids else UNSET,
         )
+
+    def _message(self, result: ChoiceResult) -> ChatMessage:
+        """The message; with calls, content that holds nothing is null."""
+        if self._readers is None:
+            return ChatMessage(role=self._role, content=self._echo + result.text)
+        reader = self._readers[result.index]
+        content, calls = self._echo + reader.content, reader.calls
+        return ChatMessage(
+            role=self._role, content=content or (None if calls else ""), tool_calls=calls if calls else UNSET
+        )
+
+    def _reason(self, index: int, reason: str | None) -> str | None:
+        """Why a choice ended: an answer that called tools and stopped did so for the calls."""
+        called = self._readers is not None and bool(self._readers[index].calls)
+        return "tool_calls" if called and reason == "stop" else reason
 
     def _written(self, delta: ChoiceDelta) -> ChatLogprobs:
         top = self._body.top_logprobs or 0
