@@ -27,11 +27,11 @@ class Served:
     url: str
     pid: int
 
-    def complete(self, *, key: str = "", **body: Any) -> dict[str, Any]:
-        """One answer of /v1/completions."""
+    def complete(self, *, key: str = "", path: str = "completions", **body: Any) -> dict[str, Any]:
+        """One answer of /v1/completions, or of another route under /v1."""
         data = json.dumps({"max_tokens": 6, "temperature": 0, **body}).encode()
         headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
-        request = urllib.request.Request(f"{self.url}/v1/completions", data, headers)
+        request = urllib.request.Request(f"{self.url}/v1/{path}", data, headers)
         try:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 found: dict[str, Any] = json.load(answer)

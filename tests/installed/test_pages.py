@@ -122,3 +122,23 @@ def test_tool_parser_from_the_page_in_front_and_child(installed: Venv) -> None:
     done = installed.run("-c", FRONT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['ContentDelta', 'ToolCallStart', 'ToolArgumentsDelta', 'ToolCallEnd']"
+
+
+@pytest.mark.model
+def test_tool_parser_from_the_page_serves_in_the_front_alone(installed: Venv, tmp_path: Path, port: int) -> None:
+    witness = tmp_path / "witness"
+    extra = {"WITNESS_MODULES": "turret_parser_acme.plugin", "WITNESS_FILE": str(witness)}
+    argv = ["demo", "--enable-auto-tool-choice", "--tool-call-parser", "acme"]
+    # The model continues a message that shows the call twice, so it writes it once more.
+    shown = '<acme_call>{"name": "now", "arguments": {}}</acme_call>\n' * 2
+    messages = [{"role": "user", "content": "Say the call."}, {"role": "assistant", "content": shown}]
+    tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+    body = {"messages": messages, "tools": [tool], "continue_final_message": True, "add_generation_prompt": False}
+    with serve(installed, tmp_path / "log", port, *argv, **extra) as served:
+        limits = {"max_tokens": 40, "stop": ["\n"]}
+        answer = served.complete(path="chat/completions", model="demo", **body, **limits)
+        assert {int(line.split()[1]) for line in witness.read_text().splitlines()} == {served.pid}
+    choice = answer["choices"][0]
+    (call,) = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "now", "arguments": "{}"} and choice["message"]["content"] is None
+    assert choice["finish_reason"] == "tool_calls"
