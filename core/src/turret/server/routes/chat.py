@@ -122,14 +122,10 @@ class _ChatCall:
                 if delta.index not in begun:
                     begun.add(delta.index)
                     yield self._opening(writer, delta.index, extra)
-                if self._readers is not None:
-                    *earlier, last = [encode(member) for member in self._read(delta)] or [b""]
-                    for member in earlier:
-                        yield writer.choice(delta.index, b'"delta":' + member + OPEN_END, extra)
-                    members = self._members(delta, last)
-                else:
-                    members = self._members(delta, b'{"content":%b}' % encode(delta.text) if delta.text else b"")
-                if members is not None:
+                *earlier, last = self._said(delta)
+                for said in earlier:
+                    yield writer.choice(delta.index, b'"delta":' + said + OPEN_END, extra)
+                if (members := self._members(delta, last)) is not None:
                     yield writer.choice(delta.index, members, extra)
         if include:
             yield writer.usage(self._usage.now())
@@ -148,6 +144,12 @@ class _ChatCall:
         """What the tool parser makes of a delta."""
         assert self._readers is not None
         return self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
+
+    def _said(self, delta: ChoiceDelta) -> list[bytes]:
+        """What a delta says, as one JSON object for each chunk; the last may be empty, which says nothing."""
+        if self._readers is None:
+            return [b'{"content":%b}' % encode(delta.text) if delta.text else b""]
+        return [encode(member) for member in self._read(delta)] or [b""]
 
     def _members(self, delta: ChoiceDelta, said: bytes) -> bytes | None:
         """JSON members of one chunk's choice, which `said` something or nothing; None when there is nothing to tell."""
