@@ -70,7 +70,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 2; }
+TC_API int tc_abi_version() { return 3; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -114,6 +114,7 @@ TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<
 
 TC_API int tc_linear(const LinearArgs* args) {
   if (args->rows <= 0) return args->rows == 0 ? 0 : -1;
+  if (args->epilogue != kStore || args->activations != kExact) return -1;
   const Step step(*args);
   record(step);
   PoolLock lock;

@@ -10,7 +10,17 @@ namespace tc {
 
 enum Element : int { kFloat32 = 0, kBFloat16 = 1 };
 
-// out[M,N] = x[M,K] W^T + bias. Strides in elements.
+// How activations meet codes: as they are, or rounded to int8 with a scale for each 32 of them.
+enum Activations : int { kExact = 0, kInt8 = 1 };
+
+// What becomes of y = x W^T + bias. Where y is not stored itself it is first rounded to `via_element`, so that a fused
+// linear gives the bits of a linear into a tensor of that type followed by the op.
+//   kStore  out[M,N] = y
+//   kAddTo  out[M,N] += y
+//   kGate   out[M,N/2] = f(y[:, :N/2]) * y[:, N/2:] with f = `gate`, a kind of GatedArgs; N/2 is a multiple of kPanel
+enum Epilogue : int { kStore = 0, kAddTo = 1, kGate = 2 };
+
+// Strides in elements.
 struct LinearArgs {
   const Packed* w;
   const void* x;
@@ -22,6 +32,8 @@ struct LinearArgs {
   int element;  // of x
   int out_element;
   int bias_element;
+  int activations;
+  int epilogue, gate, via_element;
   uint8_t* scratch;
 };
 

@@ -91,7 +91,7 @@ def test_a_forked_child_computes_without_the_parents_threads() -> None:
         "w = torch.ones(64, 32); p = n.pack_plain(0, w.data_ptr(), 32, (64, 32)); f = n.op('tc_linear')\n"
         "def run():\n"
         "    x, out = torch.ones(40, 32), torch.empty(40, 64)\n"
-        "    f(p.handle, x.data_ptr(), 32, out.data_ptr(), 64, 40, 0, 0, 0, 0, 0)\n"
+        "    f(p.handle, x.data_ptr(), 32, out.data_ptr(), 64, 40, 0, 0, 0, 0, 0, 0, 0, 0, 0)\n"
         "    return bool((out == 32).all())\n"
         "assert run()\n"
         "child = os.fork()\n"

@@ -18,6 +18,8 @@ from turret_platform_cpu.native import Native, PackedWeight
 __all__ = ["BLOCK_TYPES", "NativeLinear"]
 
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
+EXACT = 0
+STORE = 0
 
 BLOCK_TYPES: Mapping[str, tuple[int, int, int]] = MappingProxyType({
     "q4_0": (2, 32, 18),
@@ -90,7 +92,7 @@ class NativeLinear:
             bias_at, bias_element = bias.data_ptr(), ELEMENTS[bias.dtype]
         self._linear(
             packed.handle, x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[0],
-            bias_at, ELEMENTS[x.dtype], ELEMENTS[out.dtype], bias_element, 0,
+            bias_at, ELEMENTS[x.dtype], ELEMENTS[out.dtype], bias_element, EXACT, STORE, 0, 0, 0,
         )  # fmt: skip
 
     def rows(self, packed: PackedWeight, ids: Tensor, out: Tensor) -> None:

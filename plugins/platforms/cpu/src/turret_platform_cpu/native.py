@@ -29,12 +29,12 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
 OPS = {
-    "tc_linear": "PPqPqqPiiiP",
+    "tc_linear": "PPqPqqPiiiiiiiP",
     "tc_rows": "PPPqqi",
     "tc_embedding": "PPPqqqfii",
     "tc_norm": "PPPPqqqqqqqqffiiii",
