@@ -16,6 +16,7 @@ from turret.checkpoint.ggml_types import GGML_TYPES, GgmlType
 from turret.checkpoint.gguf_config import GGUF_ARCHITECTURES, config_from_gguf
 from turret.checkpoint.gguf_files import GgufTensor, iter_gguf, open_gguf_checkpoint, open_parts
 from turret.checkpoint.gguf_header import GgufFile, GgufTensorInfo, open_gguf
+from turret.checkpoint.mapped import read_ahead
 from turret.checkpoint.model import Checkpoint, CheckpointKind, ResolveOptions
 from turret.checkpoint.normalize import normalized_config, overridden
 from turret.checkpoint.resolve import locate_directory, resolve
@@ -48,6 +49,7 @@ __all__ = [
     "open_parts",
     "open_safetensors",
     "overridden",
+    "read_ahead",
     "read_chat_templates",
     "read_json",
     "resolve",

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from turret.errors import LoadError
 
-__all__ = ["map_file"]
+__all__ = ["map_file", "read_ahead"]
+
+_CHUNK = 8 << 20
 
 
 def map_file(path: str | os.PathLike[str]) -> memoryview:
@@ -27,4 +29,18 @@ def map_file(path: str | os.PathLike[str]) -> memoryview:
                 raise LoadError(f"{path}: the file is empty; download or copy it again")
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as exc:
+        raise LoadError(f"{path}: cannot be read: {exc}") from exc
+
+
+def read_ahead(path: str | os.PathLike[str]) -> None:
+    """Read the file once from end to end, so that its pages are there when they are touched.
+
+    In one sweep, where a map would fetch page by page: what file systems across a network are good at.
+    """
+    buffer = bytearray(_CHUNK)
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+    except OSError as exc:
         raise LoadError(f"{path}: cannot be read: {exc}") from exc

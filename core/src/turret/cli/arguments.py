@@ -28,7 +28,8 @@ _TITLES = {
     "device": "hardware",
     "plugins": "plugins",
     "server": "HTTP server",
-    "observability": "logs and metrics",
+    "tls": "TLS",
+    "observability": "logs, metrics and traces",
 }
 _LONG = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?P<path>(?:\.[\w-]+)*)(?P<append>\+?)(?:=(?P<value>.*))?", re.DOTALL)
 _SHORT = re.compile(r"-(?P<name>[A-Za-z]\w*)(?P<rest>[.=].*)?", re.DOTALL)
@@ -188,6 +189,8 @@ def _add(group: Any, option: Option) -> None:
         return
     if option.kind == "list":
         settings |= {"nargs": "+", "action": "extend"}
+    if option.bare:
+        settings |= {"nargs": "?", "const": None}
     settings["metavar"] = option.metavar or ("{" + ",".join(option.choices) + "}" if option.choices else _hint(option))
     group.add_argument(*names, help=_with_default(text, option), **settings)
 

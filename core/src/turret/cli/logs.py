@@ -12,9 +12,13 @@ __all__ = ["setup_server_logging"]
 
 
 def setup_server_logging(config: Config) -> None:
-    """The web server says what goes wrong; its start and stop are turret's to tell."""
+    """The web server says what goes wrong; its start and stop are turret's to tell.
+
+    Raises `ConfigError` for a --log-config-file that is no log configuration.
+    """
     access = config.server.uvicorn_log_level
     web = {"trace": "DEBUG", "debug": "DEBUG", "info": "WARNING"}.get(access, access)
     shown = access in ("info", "debug", "trace")
     others = {"uvicorn.error": web, "uvicorn.access": "INFO" if shown else "ERROR"}
-    setup_logging(config.observability.log_level, others)
+    log = config.observability
+    setup_logging(log.log_level, others, log.log_config_file)

@@ -52,6 +52,8 @@ def read_value(option: Option, value: Any, origin: str) -> Any:
     """The value of `option` from text or YAML; raises `ConfigError` that names `origin`."""
     if value is None:
         return None
+    if str(value) in option.missing:
+        raise ConfigError(f"{origin}: {option.missing[str(value)]}", option.name)
     try:
         read = _read(option, value)
     except (ValueError, TypeError) as error:
@@ -109,5 +111,5 @@ def _read_json(option: Option, value: Any) -> Any:
 
 
 def _check_choice(option: Option, value: Any, origin: str) -> None:
-    if option.choices and value not in option.choices:
-        raise ConfigError(f"{origin}: {value!r} is not one of {', '.join(option.choices)}", option.name)
+    if (complaint := option.complaint(value)) is not None:
+        raise ConfigError(f"{origin}: {complaint}", option.name)

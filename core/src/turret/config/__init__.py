@@ -5,6 +5,7 @@ Owns: what can be configured, with its option names, defaults and ranges. Knows 
 same door. Every part of turret gets only its section.
 """
 
+from turret.config.front import ObservabilityConfig, ServerConfig, TlsConfig
 from turret.config.options import Option, option_table
 from turret.config.sections import (
     CacheConfig,
@@ -13,11 +14,9 @@ from turret.config.sections import (
     EngineConfig,
     LoadConfig,
     ModelConfig,
-    ObservabilityConfig,
     ParallelConfig,
     PluginConfig,
     SchedulerConfig,
-    ServerConfig,
 )
 
 __all__ = [
@@ -33,5 +32,6 @@ __all__ = [
     "PluginConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "TlsConfig",
     "option_table",
 ]

@@ -8,12 +8,19 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from turret.errors import ConfigError
 
-__all__ = ["Option", "check_value", "opt", "option_table"]
+__all__ = ["Option", "check_value", "opt", "option_table", "require"]
+
+
+def require(ok: bool, option: str, sentence: str) -> None:
+    """Raise `ConfigError` about `option` unless `ok`."""
+    if not ok:
+        raise ConfigError(f"--{option} {sentence}", option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,9 @@ class Option:
 
     `name` is the long option without dashes (`max-model-len`); `field` the attribute of its section; `kind` one of
     `str int float size flag json list`; `size` reads 1k = 1000 and 1K = 1024; `choices` restricts it;
-    `negatable` flags have a `--no-` form. `short` lists one-dash spellings.
+    `negatable` flags have a `--no-` form. `short` lists one-dash spellings. `missing` are values that users of vLLM
+    know and that this version does not have, each with the sentence that says so. A `bare` option may stand without its
+    value, which then is None.
     """
 
     name: str
@@ -35,13 +44,23 @@ class Option:
     negatable: bool = False
     short: tuple[str, ...] = ()
     metavar: str | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False
+
+    def complaint(self, value: Any) -> str | None:
+        """Why `value` is none that the option takes, its type aside; None when it is fine."""
+        if str(value) in self.missing:
+            return self.missing[str(value)]
+        if self.choices and value not in self.choices:
+            return f"{value!r} is not one of {', '.join(self.choices)}"
+        return None
 
 
 def opt(default: Any, help: str, **meta: Any) -> Any:
     """A dataclass field with option metadata.
 
-    `meta` may hold `name`, `kind`, `choices`, `negatable`, `short`, `metavar`; name and kind follow from the field
-    when absent.
+    `meta` may hold `name`, `kind`, `choices`, `negatable`, `short`, `metavar`, `missing`, `bare`; name and kind follow
+    from the field when absent.
     """
     metadata = {"option": {"help": help, **meta}}
     if isinstance(default, (list, dict)):
@@ -85,8 +104,8 @@ def check_value(option: Option, value: Any) -> None:
         said = "an object" if isinstance(option.default, dict) else "a list"
     if not fits:
         raise ConfigError(f"--{option.name} must be {said}, got {value!r}", option.name)
-    if option.choices and value not in option.choices:
-        raise ConfigError(f"--{option.name} must be one of {', '.join(option.choices)}, got {value!r}", option.name)
+    if (complaint := option.complaint(value)) is not None:
+        raise ConfigError(f"--{option.name}: {complaint}", option.name)
 
 
 def _option(section: str, name: str, hint: Any, default: Any, meta: dict[str, Any]) -> Option:
@@ -102,6 +121,8 @@ def _option(section: str, name: str, hint: Any, default: Any, meta: dict[str, An
         negatable=meta.get("negatable", kind == "flag" and default is not False),
         short=tuple(meta.get("short", ())),
         metavar=meta.get("metavar"),
+        missing=meta.get("missing", {}),
+        bare=meta.get("bare", False),
     )
 
 

@@ -1,7 +1,7 @@
 """Options that users of vLLM know and that this version does not have, each with the sentence that says so.
 
 Owns: the table. Knows nothing of parsing. No option is accepted and ignored: a name is either in a section and works,
-or refused here, or unknown. A value that asks for nothing (`--data-parallel-size 1`) is let through.
+or refused here, or unknown. A value that asks for nothing (`--nnodes 1`) is let through.
 """
 
 from __future__ import annotations
@@ -28,28 +28,22 @@ _FEATURES = {
         "lora-modules enable-lora max-loras max-lora-rank lora-dtype max-cpu-loras fully-sharded-loras "
         "default-mm-loras",
     ),
-    "tls": (
-        "the server does not speak TLS itself in this version; put a TLS proxy in front of it, over --uds if you like",
-        "ssl-keyfile ssl-certfile ssl-ca-certs enable-ssl-refresh ssl-cert-reqs ssl-ciphers",
-    ),
     "import-paths": (
         "code is not loaded from import paths named on the command line; write a plugin instead (turret plugins new)",
-        "middleware worker-cls worker-extension-cls scheduler-cls logits-processors io-processor-plugin",
+        "worker-cls worker-extension-cls scheduler-cls logits-processors io-processor-plugin",
     ),
     "data-parallel": (
-        "engine replicas behind one server are not in this version; start several servers behind a load balancer",
-        "headless aggregate-engine-logging data-parallel-size data-parallel-rank data-parallel-start-rank "
+        "replicas run on this machine behind this server, and --data-parallel-size says how many; for several machines "
+        "start a server on each, behind a load balancer",
+        "headless data-parallel-rank data-parallel-start-rank "
         "data-parallel-size-local data-parallel-address data-parallel-rpc-port data-parallel-backend "
         "data-parallel-hybrid-lb data-parallel-external-lb disable-nccl-for-dp-synchronization "
-        "dp dpn dpr dpl dpa dpp dpb dph dpe",
+        "dpn dpr dpl dpa dpp dpb dph dpe",
     ),
-    "api-servers": (
-        "several front-end processes for one engine are not in this version; one front end serves all connections",
-        "api-server-count asc",
-    ),
+    "engine-logging": ("the statistics line is that of all engines together anyway", "aggregate-engine-logging"),
     "multi-node": ("one server runs on one machine in this version", "master-addr master-port nnodes node-rank n r"),
     "tensor-parallel": (
-        "this version runs on one device",
+        "layers are not sharded over devices in this version",
         "max-parallel-loading-workers disable-custom-all-reduce ray-workers-use-nsight",
     ),
     "context-parallel": (
@@ -66,7 +60,7 @@ _FEATURES = {
         "enable-dbo dbo-decode-token-threshold dbo-prefill-token-threshold ubatch-size",
     ),
     "multimodal": (
-        "this version serves text only",
+        "this version serves text only; images, audio and video are not read",
         "allowed-local-media-path allowed-media-domains limit-mm-per-prompt enable-mm-embeds media-io-kwargs "
         "mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type mm-shm-cache-max-object-size-mb "
         "mm-encoder-tp-mode mm-encoder-attn-backend interleave-mm-strings skip-mm-profiling video-pruning-rate "
@@ -85,7 +79,7 @@ _FEATURES = {
     ),
     "loaders": (
         "weights are mapped from safetensors or GGUF files; no loader takes further settings",
-        "model-loader-extra-config safetensors-load-strategy pt-load-map-location",
+        "model-loader-extra-config pt-load-map-location",
     ),
     "offload": (
         "weights and KV blocks stay on their device in this version; use a smaller model or a quantized one",
@@ -110,9 +104,14 @@ _FEATURES = {
         "compilation-config cc optimization-level O0 O1 O2 O3",
     ),
     "tracing": (
-        "traces, profiles and cache residency metrics are not in this version; /metrics has the others",
-        "otlp-traces-endpoint collect-detailed-traces kv-cache-metrics kv-cache-metrics-sample "
-        "enable-layerwise-nvtx-tracing profiler-config show-hidden-metrics-for-version",
+        "profiles, traces below the level of a request and cache residency metrics are not in this version; "
+        "--otlp-traces-endpoint sends a span per call, and /metrics has the other metrics",
+        "collect-detailed-traces kv-cache-metrics kv-cache-metrics-sample enable-layerwise-nvtx-tracing "
+        "profiler-config",
+    ),
+    "hidden-metrics": (
+        "no metric is hidden; --metrics-compat vllm gives them vLLM's names too",
+        "show-hidden-metrics-for-version",
     ),
     "hybrid-kv": (
         "layers with sliding windows always have a cache group of their own; --disable-sliding-window caps the context",
@@ -123,21 +122,12 @@ _FEATURES = {
         "prefill-schedule-interval",
     ),
     "platform-config": ("platforms take their options as --plugin-config platform:NAME.key=value", "additional-config"),
-    "logging": (
-        "logs go to standard error; --log-level and --uvicorn-log-level set how much",
-        "log-config-file enable-log-outputs log-error-stack",
-    ),
     "request-log": ("requests are not logged unless --enable-log-requests is given", "disable-log-requests"),
     "tokenizer-info": ("the tokenizer's configuration is not published", "enable-tokenizer-info-endpoint"),
-    "headers": (
-        "the HTTP parser does not count headers; --h11-max-incomplete-event-size bounds their size",
-        "h11-max-header-count",
-    ),
     "remote-code": (
         "code shipped with a model is read at the model's own --revision",
         "code-revision",
     ),
-    "config-format": ("model configurations are read in the Hugging Face format or from a GGUF file", "config-format"),
     "vllm-heuristics": (
         "it tunes a heuristic that turret does not have",
         "disable-cascade-attn kv-sharing-fast-prefill logits-processor-pattern",
@@ -158,13 +148,10 @@ _NEUTRAL: dict[str, tuple[str, ...]] = {
     "runner": ("auto", "generate"),
     "convert": ("auto", "none"),
     "model-impl": ("auto",),
-    "config-format": ("auto", "hf"),
-    "safetensors-load-strategy": ("lazy",),
     "pt-load-map-location": ("cpu",),
-    "data-parallel-size": ("1",),
-    "dp": ("1",),
-    "api-server-count": ("1",),
-    "asc": ("1",),
+    "data-parallel-backend": ("mp",),
+    "dpb": ("mp",),
+    "aggregate-engine-logging": ("True", "true"),
     "nnodes": ("1",),
     "n": ("1",),
     "node-rank": ("0",),
@@ -179,7 +166,6 @@ _NEUTRAL: dict[str, tuple[str, ...]] = {
     "reasoning-parser": ("",),
     "tool-parser-plugin": ("",),
     "allowed-local-media-path": ("",),
-    "ssl-cert-reqs": ("0",),
 }
 """Values that ask for what happens anyway."""
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from turret.config.options import check_value, opt, option_table
+from turret.config.front import ObservabilityConfig, ServerConfig, TlsConfig
+from turret.config.options import check_value, opt, option_table, require
 from turret.errors import ConfigError
 
 __all__ = [
@@ -27,12 +28,8 @@ __all__ = [
     "PluginConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "TlsConfig",
 ]
-
-
-def _require(ok: bool, option: str, sentence: str) -> None:
-    if not ok:
-        raise ConfigError(f"--{option} {sentence}", option)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,14 @@ class ModelConfig:
     model: str | None = opt(None, "Model to serve: a local directory, a .gguf file, a hub id, or 'demo'.")
     served_model_name: list[str] | None = opt(None, "Names accepted in requests; the first is reported in answers.")
     tokenizer: str | None = opt(None, "Tokenizer to load when it differs from the model.")
-    tokenizer_mode: str = opt("auto", "Which tokenizer implementation to use.", choices=("auto", "hf", "slow"))
+    tokenizer_mode: str = opt(
+        "auto", "Which tokenizer implementation to use.", choices=("auto", "hf", "slow"),
+        missing=dict.fromkeys(
+            ("mistral", "deepseek_v32"),
+            "tokenizers outside the Hugging Face format are not read in this version; use a tokenizer.json"))
+    config_format: str = opt(
+        "auto", "Layout of the model configuration files.", choices=("auto", "hf"),
+        missing={"mistral": "params.json is not read in this version; use a checkpoint with a config.json"})
     skip_tokenizer_init: bool = opt(False, "Load no tokenizer: token ids in, token ids out.")
     revision: str | None = opt(None, "Branch, tag or commit of the model.")
     tokenizer_revision: str | None = opt(None, "Branch, tag or commit of the tokenizer.")
@@ -52,7 +56,11 @@ class ModelConfig:
         choices=("auto", "bfloat16", "float16", "float32", "float", "half"),
     )
     seed: int = opt(0, "Seed from which requests without their own seed draw one.")
-    max_model_len: int | None = opt(None, "Longest prompt plus output, in tokens; unset: the model's own.", kind="size")
+    max_model_len: int | None = opt(
+        None, "Longest prompt plus output, in tokens; unset: the model's own.", kind="size",
+        missing=dict.fromkeys(
+            ("auto", "-1"),
+            "the context is not fitted to memory in this version; name a length (`turret plan` says what fits)"))
     max_logprobs: int = opt(20, "Ceiling on logprobs and prompt_logprobs of a request; -1 = no ceiling.")
     logprobs_mode: str = opt(
         "raw_logprobs", "Returned values: before or after logit processing, as logits or log-probabilities.",
@@ -60,7 +68,7 @@ class ModelConfig:
     )
     hf_config_path: str | None = opt(None, "Load the model configuration from elsewhere.")
     hf_overrides: dict[str, Any] = opt({}, "Values that replace those of the model configuration.", kind="json")
-    hf_token: str | None = opt(None, "Access token for hub files.")
+    hf_token: str | None = opt(None, "Access token for hub files; without a value, the stored login.", bare=True)
     generation_config: str = opt("auto", "Source of sampling defaults: auto (the model's), none, or a folder.")
     override_generation_config: dict[str, Any] = opt({}, "Sampling defaults to set or replace.", kind="json")
     chat_template: str | None = opt(None, "Chat template (path or text) instead of the tokenizer's own.")
@@ -69,9 +77,20 @@ class ModelConfig:
     disable_sliding_window: bool = opt(False, "Cap the context at the window instead of using sliding windows.")
 
     def __post_init__(self) -> None:
-        _require(self.max_model_len is None or self.max_model_len >= 1, "max-model-len",
+        require(self.max_model_len is None or self.max_model_len >= 1, "max-model-len",
                  f"must be at least 1, got {self.max_model_len}")
-        _require(self.max_logprobs >= -1, "max-logprobs", f"must be -1 or at least 0, got {self.max_logprobs}")
+        require(self.max_logprobs >= -1, "max-logprobs", f"must be -1 or at least 0, got {self.max_logprobs}")
+
+
+_LOAD_FORMATS = {
+    **dict.fromkeys(
+        ("pt", "npcache"), "weights that only unpickling can read are not loaded; convert them to safetensors"),
+    **dict.fromkeys(
+        ("tensorizer", "sharded_state", "runai_streamer", "runai_streamer_sharded", "fastsafetensors"),
+        "there is no such loader in this version; weights are mapped from safetensors or GGUF files"),
+    "bitsandbytes": "bitsandbytes weights are not read in this version",
+    "mistral": "consolidated files are not read in this version; use the repository's model*.safetensors",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +98,18 @@ class LoadConfig:
     """How weights are found and read."""
 
     load_format: str = opt("auto", "On-disk format of the weights; dummy makes random ones.",
-                           choices=("auto", "safetensors", "gguf", "dummy"))
+                           choices=("auto", "safetensors", "gguf", "dummy"), missing=_LOAD_FORMATS)
+    safetensors_load_strategy: str = opt(
+        "lazy", "Map weight files (lazy), or read them whole first (eager), as network file systems like it.",
+        choices=("lazy", "eager"),
+        missing={"torchao": "torchao's own weight files are not read in this version"})
     download_dir: str | None = opt(None, "Where downloaded files are kept.")
     ignore_patterns: list[str] = opt(["original/**/*"], "Hub files not to download.")
     use_tqdm_on_load: bool = opt(True, "Show progress while loading weights.")
+
+
+_KV_TYPES = dict.fromkeys(
+    ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"), "the KV cache is not quantized in this version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +125,16 @@ class CacheConfig:
     prefix_caching_hash_algo: str = opt("sha256", "Hash that identifies reusable blocks.",
                                         choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"))
     kv_cache_dtype: str = opt("auto", "Storage type of the KV cache; auto follows the model.",
-                              choices=("auto", "bfloat16", "float16", "float32"))
+                              choices=("auto", "bfloat16", "float16", "float32"), missing=_KV_TYPES)
 
     def __post_init__(self) -> None:
-        _require(self.block_size is None or 1 <= self.block_size <= 256, "block-size",
+        require(self.block_size is None or 1 <= self.block_size <= 256, "block-size",
                  f"must be between 1 and 256 tokens, got {self.block_size}")
-        _require(0 < self.gpu_memory_utilization <= 1, "gpu-memory-utilization",
+        require(0 < self.gpu_memory_utilization <= 1, "gpu-memory-utilization",
                  f"must be in (0, 1], got {self.gpu_memory_utilization}")
         for name in ("kv_cache_memory_bytes", "num_gpu_blocks_override"):
             value = getattr(self, name)
-            _require(value is None or value > 0, name.replace("_", "-"), f"must be positive, got {value}")
+            require(value is None or value > 0, name.replace("_", "-"), f"must be positive, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +157,9 @@ class SchedulerConfig:
         for name in ("max_num_batched_tokens", "max_num_seqs", "max_num_partial_prefills",
                      "max_long_partial_prefills", "stream_interval"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
-        _require(self.long_prefill_token_threshold >= 0, "long-prefill-token-threshold", "must not be negative")
-        _require(self.max_long_partial_prefills <= self.max_num_partial_prefills, "max-long-partial-prefills",
+            require(value is None or value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
+        require(self.long_prefill_token_threshold >= 0, "long-prefill-token-threshold", "must not be negative")
+        require(self.max_long_partial_prefills <= self.max_num_partial_prefills, "max-long-partial-prefills",
                  "must not exceed --max-num-partial-prefills")
 
 
@@ -142,27 +169,40 @@ class ParallelConfig:
 
     tensor_parallel_size: int = opt(1, "Devices across which each layer is sharded.", short=("tp",))
     pipeline_parallel_size: int = opt(1, "Layer stages placed on different devices.", short=("pp",))
+    data_parallel_size: int = opt(
+        1, "Replicas of the model, each an engine on a device of its own; requests are spread over them.", short=("dp",))
+    api_server_count: int = opt(1, "HTTP front-end processes that share the engines.", short=("asc",))
     distributed_executor_backend: str | None = opt(
-        None, "Where workers run: uni (in the engine's process) or mp (a process each).", choices=("uni", "mp"))
+        None, "Where workers run: uni (in the engine's process) or mp (a process each).", choices=("uni", "mp"),
+        missing={
+            "ray": "workers are not placed on Ray in this version; use mp on one machine",
+            "external_launcher": "workers are not started from outside in this version; turret starts them itself"})
     disable_frontend_multiprocessing: bool = opt(False, "Run the engine inside the server's process.")
 
     def __post_init__(self) -> None:
         for name in ("tensor_parallel_size", "pipeline_parallel_size"):
             value = getattr(self, name)
-            _require(value == 1, name.replace("_", "-"),
-                     f"is {value}, but this version runs on one device only: leave it at 1")
+            require(value == 1, name.replace("_", "-"),
+                     f"is {value}, but one copy of the model runs on one device in this version: leave it at 1; "
+                     "--data-parallel-size puts more copies on more devices")
+        for name in ("data_parallel_size", "api_server_count"):
+            value = getattr(self, name)
+            require(value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
+            require(value == 1 or not self.disable_frontend_multiprocessing, name.replace("_", "-"),
+                     f"{value} needs engines in processes of their own: leave --disable-frontend-multiprocessing out")
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
     """Which hardware, and which kernels on it."""
 
-    device: str = opt("auto", "Platform plugin to run on (cpu, ...); auto takes the best that is present.")
+    device: str = opt("auto", "Platform plugin to run on (cpu, ...), with :INDEX one device of it, with :I,J the device of "
+                      "each replica; auto takes the best that is present.")
     attention_backend: str | None = opt(None, "Attention plugin; unset: chosen automatically.")
     cpu_threads: int | None = opt(None, "Threads for compute on CPUs; unset: the cores this process may use.")
 
     def __post_init__(self) -> None:
-        _require(self.cpu_threads is None or self.cpu_threads >= 1, "cpu-threads",
+        require(self.cpu_threads is None or self.cpu_threads >= 1, "cpu-threads",
                  f"must be at least 1, got {self.cpu_threads}")
 
 
@@ -176,71 +216,6 @@ class PluginConfig:
     plugins_lock: str | None = opt(None, "Plan file that must be met exactly (turret plugins lock).")
     plugin_config: list[str] = opt([], "Plugin option as kind:name.key=value; repeatable.")
     plugin_pin: list[str] = opt([], "Distribution to take when two offer one plugin: kind:name=distribution.")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """The HTTP front."""
-
-    host: str | None = opt(None, "Address to bind; unset: every interface.")
-    port: int = opt(8000, "TCP port.")
-    uds: str | None = opt(None, "Unix domain socket instead of TCP.")
-    api_key: list[str] | None = opt(None, "Accepted bearer tokens.")
-    root_path: str | None = opt(None, "URL prefix behind a path-rewriting proxy.")
-    allow_credentials: bool = opt(False, "CORS: permit credentialed requests.")
-    allowed_origins: list[str] = opt(["*"], "CORS: origins.", kind="json")
-    allowed_methods: list[str] = opt(["*"], "CORS: methods.", kind="json")
-    allowed_headers: list[str] = opt(["*"], "CORS: headers.", kind="json")
-    uvicorn_log_level: str = opt("info", "Verbosity of the web server's own log.",
-                                 choices=("critical", "error", "warning", "info", "debug", "trace"))
-    disable_uvicorn_access_log: bool = opt(False, "No line per HTTP request.")
-    disable_fastapi_docs: bool = opt(False, "Hide the OpenAPI document and pages.")
-    enable_request_id_headers: bool = opt(False, "X-Request-Id on every answer.")
-    enable_prompt_tokens_details: bool = opt(False, "Report cached prompt tokens in usage.")
-    enable_force_include_usage: bool = opt(False, "Usage in every stream.")
-    enable_server_load_tracking: bool = opt(False, "Count requests in flight for /load.")
-    return_tokens_as_token_ids: bool = opt(False, "Show tokens in logprobs as token_id:N.")
-    response_role: str = opt("assistant", "Role of generated messages.")
-    chat_template_content_format: str = opt("auto", "How message content reaches the template.",
-                                            choices=("auto", "string", "openai"))
-    exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
-    tool_call_parser: str | None = opt(None, "Tool parser plugin that reads the model's tool calls.")
-    enable_auto_tool_choice: bool = opt(False, "Let the model call tools; needs --tool-call-parser.")
-    trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
-    h11_max_incomplete_event_size: int = opt(4194304, "Largest partial HTTP head accepted, in bytes.", kind="size")
-    max_queue_requests: int | None = opt(4096, "Requests that may wait for their first token; more answer 429.")
-    max_queue_tokens: int | None = opt(
-        16 << 20, "Prompt tokens that may wait for their first token; more answer 429.", kind="size")
-    queue_timeout: float | None = opt(
-        None, "Seconds a request may wait for its turn before it answers 503; X-Turret-Queue-Timeout may shorten it.")
-    shutdown_timeout: float = opt(30.0, "Seconds running requests get to finish after Ctrl-C or SIGTERM.")
-
-    def __post_init__(self) -> None:
-        _require(bool(self.tool_call_parser) or not self.enable_auto_tool_choice, "enable-auto-tool-choice",
-                 "needs --tool-call-parser NAME, the plugin that reads the calls")
-        _require(0 <= self.port <= 65535, "port", f"must be in [0, 65535], got {self.port}")
-        _require(self.shutdown_timeout >= 0, "shutdown-timeout", "must not be negative")
-        for name in ("max_queue_requests", "max_queue_tokens"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, name.replace("_", "-"), f"must be at least 1, got {value}")
-        _require(self.queue_timeout is None or 0 < self.queue_timeout < float("inf"), "queue-timeout",
-                 f"must be a number of seconds above 0, got {self.queue_timeout}")
-        _require(self.h11_max_incomplete_event_size >= 1, "h11-max-incomplete-event-size",
-                 f"must be at least 1 byte, got {self.h11_max_incomplete_event_size}")
-
-
-@dataclass(frozen=True, slots=True)
-class ObservabilityConfig:
-    """Logs and metrics."""
-
-    disable_log_stats: bool = opt(False, "No periodic statistics line and no engine series in /metrics.")
-    enable_log_requests: bool = opt(False, "Log each incoming request.", negatable=True)
-    max_log_len: int | None = opt(None, "Cut logged prompts to this many characters.")
-    log_level: str = opt("info", "Verbosity of turret's log.", choices=("debug", "info", "warning", "error"))
-
-    def __post_init__(self) -> None:
-        _require(self.max_log_len is None or self.max_log_len >= 0, "max-log-len",
-                 f"must not be negative, got {self.max_log_len}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +244,7 @@ class Config:
     device: DeviceConfig = dataclasses.field(default_factory=DeviceConfig)
     plugins: PluginConfig = dataclasses.field(default_factory=PluginConfig)
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     observability: ObservabilityConfig = dataclasses.field(default_factory=ObservabilityConfig)
 
     @classmethod

@@ -188,7 +188,7 @@ class LLM:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """Refuse what this version lacks and what only a server has; drop what asks for nothing."""
-    server_only = {o.field for o in option_table(Config) if o.section == "server"}
+    server_only = {o.field for o in option_table(Config) if o.section in ("server", "tls")}
     kept = {}
     for name, value in options.items():
         if name in server_only:
