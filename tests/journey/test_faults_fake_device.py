@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from turret import LLM, SamplingParams
-from turret.compose.decide import choose_platform
+from turret.compose.placement import choose_device
 from turret.errors import ConfigError, EngineDeadError, PluginError
 from turret.llm import RequestOutput
 from turret.plugins import HostSettings, PluginHost, Policy, parse_settings
@@ -118,10 +118,10 @@ def test_a_probe_that_hangs_is_given_up_and_one_that_is_slow_is_told(caplog) -> 
 
     began = time.monotonic()
     with pytest.raises(PluginError, match=r"turret-platform-fake .* failed at probe: no answer within 0\.3 s"):
-        choose_platform("fake", host(probe_seconds=30))
+        choose_device("fake", host(probe_seconds=30))
     assert time.monotonic() - began < 15
     with caplog.at_level(logging.WARNING, logger="turret.plugins"):
-        assert choose_platform("fake", host(probe_seconds=0.1))[1] == 0
+        assert choose_device("fake", host(probe_seconds=0.1))[1].index == 0
     assert re.search(r"turret-platform-fake.* took 0\.\d s to answer probe\(\)", caplog.text)
 
 

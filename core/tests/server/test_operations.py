@@ -57,7 +57,7 @@ def test_probes(tiny):
 
 
 def test_metrics_exist_at_zero_and_count(serve):
-    with serve(parts={"cache_facts": {"block_size": 16}}) as running:
+    with serve(parts={"cache_facts": ({"block_size": 16},)}) as running:
         before = metrics(running)
         for reason in ("stop", "length", "abort", "error"):
             assert value(before, "turret:request_success_total", finished_reason=reason) == 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config, resolve
-from turret.compose.decide import choose_platform
+from turret.compose.placement import choose_device
 from turret.config import Config
 from turret.contracts import AttentionQuery
 from turret.errors import LoadError
@@ -48,10 +48,10 @@ def model_query(kind: str, model: str | None, host: PluginHost) -> tuple[object,
 
 def _attention_query(host: PluginHost, architecture: str, config: Mapping[str, Any]) -> object:
     """The query for the model's first kind of attention layer on the best device here, in the checkpoint's dtype."""
-    platform, index = choose_platform("auto", host)
+    platform, found = choose_device("auto", host)
     chosen = host.select("model", {"architecture": architecture}, key=architecture)
     needs = host.load(chosen.require()).attention_needs(config)
     dtype = str(config.get("dtype") or "float32").removeprefix("torch.")
-    device = platform.torch_device(index)
+    device = platform.torch_device(found.index)
     need = dataclasses.asdict(needs[0])
     return AttentionQuery(device=device, dtype=dtype, kv_dtype=dtype, block_size=BLOCK_SIZE, **need)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config
+from turret.compose.placement import Replica, choose_device
 from turret.compose.spec import EngineSpec
 from turret.config import EngineConfig
 from turret.contracts import (
     AttentionBackend,
     AttentionQuery,
     ConfigView,
+    DeviceInfo,
     ModelArchitecture,
     Platform,
     QuantMethod,
@@ -26,7 +28,7 @@ from turret.contracts import (
 from turret.errors import ConfigError, LoadError, PluginError
 from turret.plugins import PluginHost
 
-__all__ = ["Decision", "attention_query", "choose_platform", "decide"]
+__all__ = ["Decision", "attention_query", "decide"]
 
 logger = logging.getLogger("turret.compose")
 
@@ -47,7 +49,12 @@ class Decision:
     architecture: ModelArchitecture
     quant: QuantMethod | None
     attention: AttentionBackend
-    device_index: int
+    device: DeviceInfo
+
+    @property
+    def device_index(self) -> int:
+        """The device's number on its platform."""
+        return self.device.index
 
     @property
     def kv_dtype(self) -> str:
@@ -71,7 +78,8 @@ def decide(spec: EngineSpec, host: PluginHost, *, settled: bool = False) -> Deci
 
     `settled` says that no option of `spec` is open: the platform is not asked for its wishes again.
     """
-    platform, index = choose_platform(spec.config.device.device, host)
+    size = spec.config.parallel.data_parallel_size
+    platform, device = choose_device(spec.config.device.device, host, Replica(spec.rank, size))
     model_config = normalized_config(
         spec.checkpoint,
         spec.config.model.hf_overrides,
@@ -81,26 +89,8 @@ def decide(spec: EngineSpec, host: PluginHost, *, settled: bool = False) -> Deci
     config = spec.config if settled else _fill_in(spec, platform, model_config)
     architecture = _choose_architecture(spec, host, model_config)
     quant = _choose_quant(spec, host, model_config)
-    attention = _choose_attention(config, host, platform, (architecture, model_config, index))
-    return Decision(config, model_config, platform, architecture, quant, attention, index)
-
-
-def choose_platform(device: str, host: PluginHost) -> tuple[Platform, int]:
-    """The platform and device index that `--device` means (`auto`, `cpu`, `cuda:1`), probed."""
-    name, _, number = device.partition(":")
-    if number and not number.isdigit():
-        raise ConfigError(f"--device {device} must read NAME or NAME:INDEX, such as cuda:1", "device")
-    explicit = None if name == "auto" else name
-    candidate = host.select("platform", explicit=explicit).require()
-    platform: Platform = host.load(candidate)
-    devices = host.devices(candidate)
-    index = int(number or 0)
-    if index not in {d.index for d in devices}:
-        found = ", ".join(f"{platform.name}:{d.index}" for d in devices) or "none"
-        raise ConfigError(f"--device {device} is not there; found {found}", "device")
-    features = {platform.name} | {f"{platform.name}::{f}" for d in devices for f in d.features}
-    host.found_hardware(features)
-    return platform, index
+    attention = _choose_attention(config, host, platform, (architecture, model_config, device.index))
+    return Decision(config, model_config, platform, architecture, quant, attention, device)
 
 
 def attention_query(config: EngineConfig, need: Any, device: str) -> AttentionQuery:

@@ -33,7 +33,8 @@ _ROLES = frozenset({"engine", "worker"})
 
 def engine_in_process(text: str, progress: Progress) -> EngineCore:
     """`build_engine` where the whole process is the engine's: its log lines are shown as the options say."""
-    setup_logging(EngineSpec.from_json(text).config.observability.log_level)
+    log = EngineSpec.from_json(text).config.observability
+    setup_logging(log.log_level, file=log.log_config_file)
     return build_engine(text, progress)
 
 
@@ -97,6 +98,9 @@ def _facts(decision: Decision, host: PluginHost, facts: WorkerFacts, worker: Wor
     return {
         **decision.names,
         "device": facts.device,
+        "placed_on": f"{decision.platform.name}:{decision.device.index}",
+        "device_name": decision.device.name,
+        "device_memory": decision.device.total_memory,
         "weight_bytes": facts.weight_bytes,
         "load_seconds": round(facts.load_seconds, 3),
         "plugins": plan,

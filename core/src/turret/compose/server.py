@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from turret.checkpoint import Checkpoint, read_json
+from turret.compose.engines import engine_client, launch_engines
 from turret.compose.find import find_model
 from turret.compose.hosts import plugin_host
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
 from turret.contracts import ToolParser
-from turret.engine import EngineClient, EngineProcess, ProcessLink, ThreadLink
-from turret.engine.ports import Link
+from turret.engine.ports import Client
 from turret.errors import ConfigError
 from turret.messages import EngineReady
 from turret.plugins import Hooks, PluginHost
@@ -28,26 +28,25 @@ from turret.text import TextProcessor
 
 __all__ = ["PendingServer", "begin_server", "cache_facts", "generation_defaults"]
 
-_FACTORY = "turret.compose.engine:engine_in_process"
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The values of a generation config that become defaults of requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingServer:
-    """A server whose engine is loading. `link` joins them; `finish` waits in the event loop that will serve."""
+    """A server whose engine is loading. `client` reaches it; `finish` waits in the event loop that will serve."""
 
     config: Config
     checkpoint: Checkpoint
     text: TextProcessor
     max_model_len: int
-    link: Link
+    client: Client
     hooks: Hooks
     tool_parser: ToolParser | None = None
 
     async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engine; raises what stopped it."""
-        client = EngineClient(self.link)
+        client = self.client
         ready = await client.start(progress)
         if self.hooks.active:
             self.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
@@ -61,7 +60,7 @@ class PendingServer:
             eos_token_ids=self.checkpoint.eos_token_ids,
             generation_defaults=generation_defaults(self.config, self.checkpoint),
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
-            cache_facts=cache_facts(self.config, ready),
+            cache_facts=tuple(cache_facts(self.config, engine.ready) for engine in client.engines),
             hooks=self.hooks,
             tool_parser=self.tool_parser,
         )
@@ -82,10 +81,10 @@ def begin_server(
     parser = _tool_parser(host, config.server.tool_call_parser)
     if hooks.active:
         hooks.notify("config_resolved", ConfigResolved(_shown(config), extra or {}))
-    spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set).to_json()
-    link = _link(config, spec)
+    spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
+    client = engine_client(launch_engines(spec))
     text = open_text(config, checkpoint, found.max_model_len)
-    return PendingServer(config, checkpoint, text, found.max_model_len, link, hooks, parser)
+    return PendingServer(config, checkpoint, text, found.max_model_len, client, hooks, parser)
 
 
 def _tool_parser(host: PluginHost, name: str | None) -> ToolParser | None:
@@ -135,14 +134,3 @@ def generation_defaults(config: Config, checkpoint: Checkpoint) -> Mapping[str, 
         stored = read_json(path)
     merged = {**stored, **config.model.override_generation_config}
     return {name: merged[name] for name in _TAKEN if merged.get(name) is not None}
-
-
-def _link(config: Config, spec: str) -> Link:
-    if config.parallel.disable_frontend_multiprocessing:
-        # The engine shares this process, torch included: imported only where the user asked for that.
-        from turret.compose.engine import build_engine
-
-        return ThreadLink(build_engine, spec)
-    process = EngineProcess(_FACTORY, spec)
-    process.launch()
-    return ProcessLink(process)

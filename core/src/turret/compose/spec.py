@@ -17,12 +17,13 @@ __all__ = ["EngineSpec", "WorkerSpec"]
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's sections of the configuration, the checkpoint that was found, and which options the user set by name
-    (a platform may only fill in the others)."""
+    """The engine's sections of the configuration, the checkpoint that was found, which options the user set by name
+    (a platform may only fill in the others), and which of `data_parallel_size` replicas this is."""
 
     config: EngineConfig
     checkpoint: Checkpoint
     user_set: tuple[str, ...] = ()
+    rank: int = 0
 
     def to_json(self) -> str:
         """The text that crosses to another process."""

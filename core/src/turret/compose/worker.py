@@ -9,6 +9,7 @@ import dataclasses
 
 import msgspec
 
+from turret.checkpoint import CheckpointKind, read_ahead
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import host_from_plan
 from turret.compose.logs import setup_logging
@@ -28,7 +29,7 @@ def make_worker(spec: EngineSpec, decision: Decision, host: PluginHost, max_mode
     """The worker that `--distributed-executor-backend` asks for; not started."""
     if decision.config.parallel.distributed_executor_backend != "mp":
         return local_worker(spec, decision, max_model_len)
-    settled = msgspec.structs.replace(spec, config=_named(decision))
+    settled = msgspec.structs.replace(spec, config=_named(decision), rank=0)
     argument = WorkerSpec(engine=settled, plan=host.freeze(), max_model_len=max_model_len).to_json()
     return RemoteWorker(WorkerSpawn(_ENTRY, argument))
 
@@ -36,7 +37,8 @@ def make_worker(spec: EngineSpec, decision: Decision, host: PluginHost, max_mode
 def worker_from_json(text: str) -> Worker:
     """In a worker's process: the worker of a `WorkerSpec`; raises PluginError when a plugin differs from the plan."""
     spec = WorkerSpec.from_json(text)
-    setup_logging(spec.engine.config.observability.log_level)
+    log = spec.engine.config.observability
+    setup_logging(log.log_level, file=log.log_config_file)
     decision = decide(spec.engine, host_from_plan(spec.plan, frozenset({"worker"})), settled=True)
     return local_worker(spec.engine, decision, spec.max_model_len)
 
@@ -48,7 +50,8 @@ def _named(decision: Decision) -> EngineConfig:
         device=f"{decision.platform.name}:{decision.device_index}",
         attention_backend=decision.attention.name,
     )
-    return dataclasses.replace(decision.config, device=device)
+    alone = dataclasses.replace(decision.config.parallel, data_parallel_size=1)
+    return dataclasses.replace(decision.config, device=device, parallel=alone)
 
 
 def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Worker:
@@ -56,6 +59,9 @@ def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Wo
     from turret.worker.local import LocalWorker
 
     config = decision.config
+    if config.load.safetensors_load_strategy == "eager" and spec.checkpoint.kind is CheckpointKind.SAFETENSORS:
+        for file in spec.checkpoint.weight_files:
+            read_ahead(file)
     parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant)
     source = ModelSource(
         spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed

@@ -13,6 +13,7 @@ In a server::
         async for event in stream: ...                # TokenEvent; or `await stream.batch()`: all that is there
     await client.shutdown(timeout)
 
+Several engines: `EngineFleet([EngineClient(link, index, name), ...], work)` answers the same calls.
 `event_error(event)` gives the exception an error event stands for. Offline: `InprocEngine(core)`, stepped by whoever
 holds it.
 A factory is `build(config_json: str, progress: Progress) -> EngineCore`.
@@ -21,17 +22,20 @@ A factory is `build(config_json: str, progress: Progress) -> EngineCore`.
 from turret.engine.client import EngineClient
 from turret.engine.core import EngineCore
 from turret.engine.faults import event_error
+from turret.engine.fleet import EngineFleet
 from turret.engine.inproc import InprocEngine
 from turret.engine.loop import EngineLoop
-from turret.engine.ports import Link, Progress
+from turret.engine.ports import Client, Link, Progress
 from turret.engine.process import EngineProcess
 from turret.engine.process_link import ProcessLink
 from turret.engine.stream import EngineStream
 from turret.engine.thread_link import ThreadLink
 
 __all__ = [
+    "Client",
     "EngineClient",
     "EngineCore",
+    "EngineFleet",
     "EngineLoop",
     "EngineProcess",
     "EngineStream",

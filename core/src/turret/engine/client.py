@@ -39,13 +39,16 @@ STOP_GRACE = 10.0
 class EngineClient:
     """Submits, streams, aborts. Make one per event loop; every method is called in that loop.
 
-    `stats` is the latest the engine told; `stats_listener`, when set, sees each. `dead_reason` says why the engine is
-    gone; None while it lives.
+    `stats` is the latest the engine told; `stats_listener`, when set, sees each beside the engine's index.
+    `dead_reason` says why the engine is gone; None while it lives. Where there are several, `name` ("engine 2") is put
+    before what is said of this one.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, index: int = 0, name: str = "") -> None:
+        self.index = index
+        self.name = name
         self.stats = EngineStats()
-        self.stats_listener: Callable[[EngineStats], None] | None = None
+        self.stats_listener: Callable[[int, EngineStats], None] | None = None
         self.dead_reason: str | None = None
         self._link = link
         self._ready: EngineReady | None = None
@@ -80,12 +83,23 @@ class EngineClient:
         return self._ready is not None and self.dead_reason is None and not self._closing
 
     @property
+    def fault(self) -> str | None:
+        """Why the engine cannot be called well; None while it can."""
+        return self.dead_reason
+
+    @property
+    def engines(self) -> Sequence[EngineClient]:
+        """Itself: what `EngineFleet` has several of."""
+        return (self,)
+
+    @property
     def num_open(self) -> int:
         """Requests without a last event."""
         return len(self._streams)
 
-    def submit(self, requests: Request | Sequence[Request]) -> EngineStream:
-        """Hand over one request, or several that share a stream. The stream's first event may be a refusal.
+    def submit(self, requests: Request | Sequence[Request], stream: EngineStream | None = None) -> EngineStream:
+        """Hand over one request, or several that share a stream (one that is there already, if given). The stream's
+        first event may be a refusal.
 
         Raises `EngineDeadError`, `CapacityError` while draining, `RequestError` for an id that is in use or a request
         too long to send.
@@ -99,7 +113,8 @@ class EngineClient:
         for position, request_id in enumerate(ids):
             if request_id in self._streams or request_id in self._leaving or request_id in ids[:position]:
                 raise RequestError(f"request id {request_id!r} is already in use", "request_id")
-        stream = EngineStream(ids, self._drop)
+        if stream is None:
+            stream = EngineStream(ids, self.drop)
         self._link.send(Submit(requests=batch))
         self._streams.update(dict.fromkeys(ids, stream))
         return stream
@@ -135,6 +150,10 @@ class EngineClient:
         await self._dead.wait()
         return self.dead_reason or ""
 
+    async def deaths(self) -> AsyncIterator[str]:
+        """One sentence when the engine is gone."""
+        yield await self.wait_dead()
+
     async def shutdown(self, timeout: float = 0.0) -> None:
         """Take no more requests, give open ones `timeout` seconds, abort the rest (by an event), end the engine."""
         self._closing = True
@@ -162,7 +181,7 @@ class EngineClient:
             if frame.stats is not None:
                 self.stats = frame.stats
                 if self.stats_listener is not None:
-                    self.stats_listener(frame.stats)
+                    self.stats_listener(self.index, frame.stats)
             if self._closing and not streams:
                 self._drained.set()
         elif isinstance(frame, UtilityReply):
@@ -174,6 +193,8 @@ class EngineClient:
         """The engine is gone (called by the link): every open stream and call ends now."""
         if self.dead_reason is not None:
             return
+        if self.name:
+            reason = f"{self.name}: {reason}"
         self.dead_reason = "the engine was shut down" if self._stopping else reason
         for request_id, stream in self._streams.items():
             stream.put(ended(request_id, None if self._stopping else reason))
@@ -193,8 +214,8 @@ class EngineClient:
         else:
             future.set_exception(EngineError(reply.error))
 
-    def _drop(self, request_ids: list[str]) -> None:
-        """A stream was closed early."""
+    def drop(self, request_ids: list[str]) -> None:
+        """These requests' stream was closed early (called by the stream)."""
         for request_id in request_ids:
             self._streams.pop(request_id, None)
         if self.dead_reason is None:

@@ -38,6 +38,10 @@ class EngineStream:
         """True once every request had its last event (read or not)."""
         return not self._open
 
+    def engine_of(self, request_id: str) -> int:
+        """The index of the engine that has a request; there is one."""
+        return 0
+
     def put(self, event: TokenEvent) -> None:
         """Called by the client: one event more."""
         self._events.append(event)

@@ -79,6 +79,7 @@ class GenerationRun:
         ticket = self._ticket
         with lifecycle.admit(lambda: client.abort(list(by_id))), closing(ticket), timer:
             async with client.submit(self._requests) as source:
+                timer.submitted(self.choices, source.engine_of)
                 while by_id and (events := await source.batch()):
                     for event in events:
                         if ticket.waiting:
@@ -87,7 +88,7 @@ class GenerationRun:
                         if choice is None:
                             continue  # of a step that was under way when a stop string ended the choice
                         if (error := self._failure(event)) is not None:
-                            timer.failed()
+                            timer.failed(choice)
                             raise error
                         delta = choice.advance(event)
                         timer.saw(choice, event)

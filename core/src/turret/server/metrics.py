@@ -6,7 +6,7 @@ and engine counters are read from `EngineStats` at scrape time. Every child exis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from turret.messages import EngineStats, FinishReason
 from turret.server.buckets import FIRST_TOKEN, INTER_TOKEN, N_CHOICES, PHASE, STEP_TOKENS, token_buckets
 
-__all__ = ["ServerMetrics"]
+__all__ = ["RequestSeries", "ServerMetrics"]
 
 LABELS = ("model_name", "engine")
 
@@ -35,80 +35,113 @@ GAUGES = {
 
 
 class _EngineSeries(Collector):
-    """Series that are read from the engine when somebody scrapes."""
+    """Series that are read from the engines when somebody scrapes."""
 
-    def __init__(self, read: Callable[[], EngineStats], labels: tuple[str, str]) -> None:
+    def __init__(self, read: Callable[[], Sequence[EngineStats]], model_name: str) -> None:
         self._read = read
-        self._labels = labels
+        self._model_name = model_name
 
     def collect(self) -> Iterable[Metric]:
-        """The engine's counters and gauges as of now."""
-        stats = self._read()
+        """The engines' counters and gauges as of now."""
+        found = self._read()
         for name, (field, text) in COUNTERS.items():
             counter = CounterMetricFamily(f"turret:{name}", text, labels=LABELS)
-            counter.add_metric(self._labels, getattr(stats, field))
+            for index, stats in enumerate(found):
+                counter.add_metric((self._model_name, str(index)), getattr(stats, field))
             yield counter
         for name, (field, text) in GAUGES.items():
             gauge = GaugeMetricFamily(f"turret:{name}", text, labels=LABELS)
-            gauge.add_metric(self._labels, getattr(stats, field))
+            for index, stats in enumerate(found):
+                gauge.add_metric((self._model_name, str(index)), getattr(stats, field))
             yield gauge
 
 
-class ServerMetrics:
-    """All series of one server. With `engine_series` off only HTTP-side request series remain."""
+class RequestSeries:
+    """What is observed of the requests of one engine."""
 
-    def __init__(self, model_name: str, max_model_len: int, read_stats: Callable[[], EngineStats] | None) -> None:
-        self._registry = CollectorRegistry()
-        self._labels = (model_name, "0")
-        self._finished = self._by_reason()
-        tokens = token_buckets(max_model_len)
-        self.prompt_tokens = self._histogram("request_prompt_tokens", "Prompt tokens of a request.", tokens)
-        self.generation_tokens = self._histogram("request_generation_tokens", "Tokens a request got.", tokens)
-        self.max_generation_tokens = self._histogram(
-            "request_max_num_generation_tokens", "Longest of a request's choices, in tokens.", tokens
-        )
-        self.params_n = self._histogram("request_params_n", "Choices asked for.", N_CHOICES)
-        self.params_max_tokens = self._histogram("request_params_max_tokens", "Limit asked for.", tokens)
-        self.first_token = self._histogram("time_to_first_token_seconds", "Arrival to first token.", FIRST_TOKEN)
-        self.inter_token = self._histogram("inter_token_latency_seconds", "Between tokens.", INTER_TOKEN)
-        self.per_token = self._histogram(
-            "request_time_per_output_token_seconds", "Mean time between a request's tokens.", INTER_TOKEN
-        )
-        self.latency = self._histogram("e2e_request_latency_seconds", "Arrival to last token.", PHASE)
-        self.queue_time = self._histogram("request_queue_time_seconds", "Waiting for the first step.", PHASE)
-        self.inference_time = self._histogram("request_inference_time_seconds", "First step to last token.", PHASE)
-        self.prefill_time = self._histogram("request_prefill_time_seconds", "First step to first token.", PHASE)
-        self.decode_time = self._histogram("request_decode_time_seconds", "First token to last token.", PHASE)
-        self.step_tokens = self._histogram("iteration_tokens_total", "Tokens per engine step.", STEP_TOKENS)
-        if read_stats is not None:
-            self._registry.register(_EngineSeries(read_stats, self._labels))
+    def __init__(self, families: Mapping[str, Histogram], reasons: Counter, labels: tuple[str, str]) -> None:
+        def child(name: str) -> Histogram:
+            return families[name].labels(*labels)
 
-    def saw_stats(self, stats: EngineStats) -> None:
-        """The engine told its statistics: each step's size is counted once."""
-        for size in stats.step_tokens:
-            self.step_tokens.observe(size)
+        self._finished = {reason.value: reasons.labels(*labels, reason.value) for reason in FinishReason}
+        self.prompt_tokens = child("request_prompt_tokens")
+        self.generation_tokens = child("request_generation_tokens")
+        self.max_generation_tokens = child("request_max_num_generation_tokens")
+        self.params_n = child("request_params_n")
+        self.params_max_tokens = child("request_params_max_tokens")
+        self.first_token = child("time_to_first_token_seconds")
+        self.inter_token = child("inter_token_latency_seconds")
+        self.per_token = child("request_time_per_output_token_seconds")
+        self.latency = child("e2e_request_latency_seconds")
+        self.queue_time = child("request_queue_time_seconds")
+        self.inference_time = child("request_inference_time_seconds")
+        self.prefill_time = child("request_prefill_time_seconds")
+        self.decode_time = child("request_decode_time_seconds")
+        self.step_tokens = child("iteration_tokens_total")
 
     def finished(self, reason: str) -> None:
         """Count one choice that ended."""
         self._finished[reason].inc()
 
-    def cache_config(self, settings: Mapping[str, Any]) -> None:
-        """Publish the cache's settings as labels of a gauge that is always 1."""
-        labels = {**{name: str(value) for name, value in settings.items()}, "engine": "0"}
-        gauge = Gauge("turret:cache_config_info", "Settings of the KV cache.", tuple(labels), registry=self._registry)
-        gauge.labels(**labels).set(1)
+
+class ServerMetrics:
+    """All series of one server. Without `read_stats` (the statistics of each engine, in order) only request series
+    remain."""
+
+    def __init__(
+        self,
+        model_name: str,
+        max_model_len: int,
+        read_stats: Callable[[], Sequence[EngineStats]] | None,
+        num_engines: int = 1,
+    ) -> None:
+        self._registry = CollectorRegistry()
+        shapes = _histograms(token_buckets(max_model_len))
+        families = {name: self._histogram(name, text, buckets) for name, text, buckets in shapes}
+        reasons = Counter(
+            "turret:request_success", "Choices that ended, by reason.", (*LABELS, "finished_reason"),
+            registry=self._registry,
+        )
+        self.engines = [RequestSeries(families, reasons, (model_name, str(index))) for index in range(num_engines)]
+        if read_stats is not None:
+            self._registry.register(_EngineSeries(read_stats, model_name))
+
+    def saw_stats(self, engine: int, stats: EngineStats) -> None:
+        """An engine told its statistics: each step's size is counted once."""
+        series = self.engines[engine]
+        for size in stats.step_tokens:
+            series.step_tokens.observe(size)
+
+    def cache_config(self, settings: Sequence[Mapping[str, Any]]) -> None:
+        """Publish each engine's cache settings as labels of a gauge that is always 1."""
+        names = (*settings[0], "engine")
+        gauge = Gauge("turret:cache_config_info", "Settings of the KV cache.", names, registry=self._registry)
+        for index, values in enumerate(settings):
+            gauge.labels(*map(str, values.values()), str(index)).set(1)
 
     def expose(self) -> bytes:
         """All series in Prometheus text format 0.0.4."""
         return generate_latest(self._registry)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        family = Histogram(f"turret:{name}", text, LABELS, buckets=buckets, registry=self._registry)
-        return family.labels(*self._labels)
+        return Histogram(f"turret:{name}", text, LABELS, buckets=buckets, registry=self._registry)
 
-    def _by_reason(self) -> dict[str, Counter]:
-        family = Counter(
-            "turret:request_success", "Choices that ended, by reason.", (*LABELS, "finished_reason"),
-            registry=self._registry,
-        )
-        return {reason.value: family.labels(*self._labels, reason.value) for reason in FinishReason}
+
+def _histograms(tokens: tuple[float, ...]) -> Iterable[tuple[str, str, tuple[float, ...]]]:
+    """Name, text and buckets of each histogram."""
+    return (
+        ("request_prompt_tokens", "Prompt tokens of a request.", tokens),
+        ("request_generation_tokens", "Tokens a request got.", tokens),
+        ("request_max_num_generation_tokens", "Longest of a request's choices, in tokens.", tokens),
+        ("request_params_n", "Choices asked for.", N_CHOICES),
+        ("request_params_max_tokens", "Limit asked for.", tokens),
+        ("time_to_first_token_seconds", "Arrival to first token.", FIRST_TOKEN),
+        ("inter_token_latency_seconds", "Between tokens.", INTER_TOKEN),
+        ("request_time_per_output_token_seconds", "Mean time between a request's tokens.", INTER_TOKEN),
+        ("e2e_request_latency_seconds", "Arrival to last token.", PHASE),
+        ("request_queue_time_seconds", "Waiting for the first step.", PHASE),
+        ("request_inference_time_seconds", "First step to last token.", PHASE),
+        ("request_prefill_time_seconds", "First step to first token.", PHASE),
+        ("request_decode_time_seconds", "First token to last token.", PHASE),
+        ("iteration_tokens_total", "Tokens per engine step.", STEP_TOKENS),
+    )

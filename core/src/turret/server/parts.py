@@ -5,12 +5,12 @@ Owns: the bundle that `turret.compose` builds. Knows nothing of how it is built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from turret.contracts import ToolParser
-from turret.engine import EngineClient
+from turret.engine import Client
 from turret.plugins import Hooks
 from turret.text import TextProcessor
 
@@ -22,13 +22,13 @@ class ServerParts:
     """Everything `create_app` needs.
 
     `client` is started, or will be by whoever runs the app. `generation_defaults` are sampling values by name from the
-    model's generation config. `kv_capacity` is the number of tokens that the whole KV cache holds (0 = unknown);
-    `cache_facts` are its settings, for the metric that shows them. `hooks` are the listeners to tell of requests.
-    `tool_parser` reads tool calls, where the operator chose one.
+    model's generation config. `kv_capacity` is the number of tokens that the whole KV cache of an engine holds (0 =
+    unknown); `cache_facts` are the settings of each engine's, for the metric that shows them. `hooks` are the listeners
+    to tell of requests. `tool_parser` reads tool calls, where the operator chose one.
     """
 
     text: TextProcessor
-    client: EngineClient
+    client: Client
     model_names: tuple[str, ...]
     model_root: str
     max_model_len: int
@@ -36,6 +36,6 @@ class ServerParts:
     eos_token_ids: tuple[int, ...] = ()
     generation_defaults: Mapping[str, Any] = field(default_factory=dict)
     kv_capacity: int = 0
-    cache_facts: Mapping[str, Any] = field(default_factory=dict)
+    cache_facts: Sequence[Mapping[str, Any]] = ()
     hooks: Hooks = field(default_factory=Hooks)
     tool_parser: ToolParser | None = None

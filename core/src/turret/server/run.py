@@ -123,10 +123,14 @@ async def run_server(
 
 
 async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:
-    """Say it once when the engine dies; /health says it from then on."""
-    reason = await parts.client.wait_dead()
-    if not lifecycle.draining:
-        log.error("the engine is gone: %s; open requests got an error, /health answers 503, restart the server", reason)
+    """Say it once for each engine that dies; /health says it from then on."""
+    client = parts.client
+    async for reason in client.deaths():
+        if lifecycle.draining:
+            return
+        left = sum(engine.dead_reason is None for engine in client.engines)
+        rest = f"the other {left} go on" if left else "restart the server"
+        log.error("the engine is gone: %s; its open requests got an error, /health answers 503; %s", reason, rest)
 
 
 def _uvicorn_config(app: object, server: ServerConfig) -> uvicorn.Config:

@@ -138,8 +138,12 @@ class ServerState:
 def build_state(parts: ServerParts, config: Config) -> ServerState:
     """Wire the shared pieces of a server."""
     lifecycle = Lifecycle()
+    engines = parts.client.engines
     silent = config.observability.disable_log_stats
-    metrics = ServerMetrics(parts.model_names[0], parts.max_model_len, None if silent else lambda: parts.client.stats)
+    metrics = ServerMetrics(
+        parts.model_names[0], parts.max_model_len, None if silent else lambda: [engine.stats for engine in engines],
+        len(engines),
+    )  # fmt: skip
     if not silent:
         parts.client.stats_listener = metrics.saw_stats
         if parts.cache_facts:

@@ -6,6 +6,7 @@ Owns: clocks of one call and its choices. Knows nothing of the engine; it sees t
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -15,7 +16,7 @@ from turret.plugins import Hooks
 from turret.plugins.events import RequestFinished, RequestFirstToken, RequestReceived
 from turret.server.choices import Choice
 from turret.server.expansion import Generation
-from turret.server.metrics import ServerMetrics
+from turret.server.metrics import RequestSeries, ServerMetrics
 
 __all__ = ["CallTimer"]
 
@@ -41,9 +42,8 @@ class CallTimer:
         self._clocks: dict[int, _ChoiceClock] = {}
         self._finished: list[int] = []
         self._num_choices = len(job.prompts) * job.params.n
-        metrics.params_n.observe(job.params.n)
-        for limit in job.max_tokens:
-            metrics.params_max_tokens.observe(limit)
+        self._open: dict[int, Choice] = {}
+        self._engine_of: Callable[[str], int] = _first_engine
 
     def __enter__(self) -> Self:
         received = RequestReceived(self._job.request_id, self._num_prompt_tokens, self._arrival)
@@ -53,8 +53,8 @@ class CallTimer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for _ in range(self._num_choices - len(self._finished)):
-            self._metrics.finished(FinishReason.ABORT.value)
+        for choice in self._open.values():
+            self._series(choice).finished(FinishReason.ABORT.value)
         told = len(self._finished) == self._num_choices or self._reason == FinishReason.ERROR.value
         reason = self._reason if told else FinishReason.ABORT.value
         spent, output = time.time() - self._arrival, sum(self._finished)
@@ -65,11 +65,22 @@ class CallTimer:
     def _num_prompt_tokens(self) -> int:
         return sum(len(prompt) for prompt in self._job.prompts)
 
-    def failed(self) -> None:
+    def submitted(self, choices: Sequence[Choice], engine_of: Callable[[str], int]) -> None:
+        """The engines have the call; `engine_of` says which has a choice's request. What was asked is counted with the
+        first."""
+        self._open = {choice.index: choice for choice in choices}
+        self._engine_of = engine_of
+        series = self._series(choices[0])
+        series.params_n.observe(self._job.params.n)
+        for limit in self._job.max_tokens:
+            series.params_max_tokens.observe(limit)
+
+    def failed(self, choice: Choice) -> None:
         """A choice could not be finished."""
+        self._open.pop(choice.index, None)
         self._finished.append(0)
         self._reason = FinishReason.ERROR.value
-        self._metrics.finished(FinishReason.ERROR.value)
+        self._series(choice).finished(FinishReason.ERROR.value)
 
     def saw(self, choice: Choice, event: TokenEvent) -> None:
         """An event went by."""
@@ -83,16 +94,18 @@ class CallTimer:
             if not any(other.first for other in self._clocks.values()):
                 self._hooks.notify("request_first_token", RequestFirstToken(self._job.request_id, now - self._arrival))
             clock.first = now
-            self._metrics.first_token.observe(now - self._arrival)
+            self._series(choice).first_token.observe(now - self._arrival)
         else:
             gap = (now - clock.last) / len(event.token_ids)
+            inter_token = self._series(choice).inter_token
             for _ in event.token_ids:
-                self._metrics.inter_token.observe(gap)
+                inter_token.observe(gap)
         clock.last = now
 
     def finished(self, choice: Choice, reason: str | None) -> None:
         """A choice ended."""
-        metrics, now, clock = self._metrics, time.time(), self._clocks[choice.index]
+        metrics, now, clock = self._series(choice), time.time(), self._clocks[choice.index]
+        self._open.pop(choice.index, None)
         self._reason = reason or FinishReason.ABORT.value
         metrics.finished(self._reason)
         metrics.prompt_tokens.observe(len(self._job.prompts[choice.index // self._job.params.n]))
@@ -109,3 +122,11 @@ class CallTimer:
         self._finished.append(choice.num_tokens)
         if len(self._finished) == self._num_choices:
             metrics.max_generation_tokens.observe(max(self._finished))
+
+    def _series(self, choice: Choice) -> RequestSeries:
+        return self._metrics.engines[self._engine_of(choice.request_id)]
+
+
+def _first_engine(request_id: str) -> int:
+    """Where a request is counted that no engine has."""
+    return 0

@@ -22,8 +22,8 @@ def operations_routes(state: ServerState) -> APIRouter:
     router = APIRouter(tags=["operations"])
 
     async def health() -> Response:
-        """200 while the engine lives and the server takes work, 503 after."""
-        ok = state.parts.client.dead_reason is None and not state.lifecycle.draining
+        """200 while every engine lives and the server takes work, 503 after."""
+        ok = state.parts.client.fault is None and not state.lifecycle.draining
         return Response(status_code=200 if ok else 503)
 
     async def show_version() -> Response:
