@@ -37,3 +37,21 @@ def test_memory_shrinks_as_the_process_grows() -> None:
     before = platform.memory(0).free
     held = bytearray(64 << 20)
     assert before - platform.memory(0).free >= len(held) * 0.9
+
+
+def test_each_device_has_a_memory_of_its_own() -> None:
+    platform = FakePlatform({"devices": 3, "memory_bytes": [300, 200]})
+    assert [d.total_memory for d in platform.probe()] == [300, 200, 200]
+    assert [platform.memory(i).total for i in range(3)] == [300, 200, 200]
+
+
+def test_faults_of_one_device_are_not_those_of_another() -> None:
+    options = {"devices": 2, "faulty_device": 1, "fail": ["synchronize", "start_worker"], "die_at_step": 1}
+    sound, faulty = FakePlatform(options), FakePlatform(options)
+    sound.start_worker(WorkerEnv(0, 0, 1, None))
+    sound.synchronize(0)
+    assert sound.ops() is None
+    with pytest.raises(RuntimeError, match="start_worker was told to fail"):
+        faulty.start_worker(WorkerEnv(1, 0, 1, None))
+    with pytest.raises(RuntimeError, match="synchronize was told to fail"):
+        faulty.synchronize(1)

@@ -30,10 +30,11 @@ class FakePlatform:
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._options = FakeOptions.of(options or {})
+        self._started = False
         self._rss_at_start = 0
 
     def _reached(self, method: str) -> None:
-        if method in self._options.fail:
+        if method in self._options.fail and (self._started or self._options.faulty_device is None):
             raise RuntimeError(f"fake device: {method} was told to fail")
 
     def probe(self) -> Sequence[DeviceInfo]:
@@ -41,7 +42,7 @@ class FakePlatform:
         time.sleep(self._options.probe_seconds)
         self._reached("probe")
         return [
-            DeviceInfo(index=i, name=f"Fake device {i}", total_memory=self._options.memory_bytes)
+            DeviceInfo(index=i, name=f"Fake device {i}", total_memory=self._options.memory_of(i))
             for i in range(self._options.devices)
         ]
 
@@ -66,11 +67,13 @@ class FakePlatform:
         """The pretended total, less what this process has grown by since the worker started."""
         self._reached("memory")
         used = max(0, _rss_bytes() - self._rss_at_start)
-        return MemoryInfo(self._options.memory_bytes, max(0, self._options.memory_bytes - used), used)
+        total = self._options.memory_of(index)
+        return MemoryInfo(total, max(0, total - used), used)
 
     def start_worker(self, env: WorkerEnv) -> None:
         """Remember the memory of the process, compute on one thread unless told otherwise; refuse devices that do not
-        exist."""
+        exist. From here on the faults are those of this device."""
+        self._options, self._started = self._options.on_device(env.device_index), True
         self._reached("start_worker")
         if env.device_index >= self._options.devices:
             raise RuntimeError(f"fake device {env.device_index} does not exist; there are {self._options.devices}")
