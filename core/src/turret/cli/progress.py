@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from typing import TextIO
 
 __all__ = ["StartProgress"]
@@ -15,15 +16,24 @@ _NOTABLE_SECONDS = 0.25
 """Steps shorter than this are not worth a line."""
 
 
+@dataclass(slots=True)
+class _Step:
+    """A step that runs."""
+
+    stage: str
+    began: float
+    fraction: float = 0.0
+
+
 class StartProgress:
-    """Prints steps as they end; on a terminal the running one shows its share."""
+    """Prints steps as they end; on a terminal the running ones show their share. Several engines load at the same time:
+    the steps of each ("engine 1: loading weights") follow each other on their own."""
 
     def __init__(self, out: TextIO = sys.stderr, show_bars: bool = True) -> None:
         self._out = out
         self._live = show_bars and out.isatty()
         self._began = time.monotonic()
-        self._stage = ""
-        self._stage_began = self._began
+        self._running: dict[str, _Step] = {}  # by engine, empty where there is one
 
     @property
     def seconds(self) -> float:
@@ -37,21 +47,29 @@ class StartProgress:
 
     def update(self, stage: str, fraction: float) -> None:
         """`stage` has come to `fraction` (0 to 1)."""
-        if stage != self._stage:
-            self.end()
-            self._stage, self._stage_began = stage, time.monotonic()
+        engine = stage.rpartition(": ")[0]
+        running = self._running.get(engine)
+        if running is None or running.stage != stage:
+            self._end(engine)
+            running = self._running[engine] = _Step(stage, time.monotonic())
+        running.fraction = fraction
         if fraction >= 1:
-            self.end()
+            self._end(engine)
         elif self._live:
-            print(f"\r\x1b[K  {stage} {fraction:4.0%}", end="", file=self._out, flush=True)
+            steps = ", ".join(f"{step.stage} {step.fraction:4.0%}" for step in self._running.values())
+            print(f"\r\x1b[K  {steps}", end="", file=self._out, flush=True)
 
     def end(self) -> None:
-        """The running step is over."""
-        seconds = time.monotonic() - self._stage_began
-        if self._stage and seconds >= _NOTABLE_SECONDS:
-            self.say(f"  {self._stage}: {seconds:.1f} s")
+        """Every running step is over."""
+        for engine in list(self._running):
+            self._end(engine)
         self._clear()
-        self._stage = ""
+
+    def _end(self, engine: str) -> None:
+        step = self._running.pop(engine, None)
+        if step is not None and (seconds := time.monotonic() - step.began) >= _NOTABLE_SECONDS:
+            self.say(f"  {step.stage}: {seconds:.1f} s")
+        self._clear()
 
     def _clear(self) -> None:
         if self._live:

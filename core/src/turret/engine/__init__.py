@@ -25,6 +25,7 @@ from turret.engine.faults import event_error
 from turret.engine.fleet import EngineFleet
 from turret.engine.inproc import InprocEngine
 from turret.engine.loop import EngineLoop
+from turret.engine.offline_fleet import OfflineFleet
 from turret.engine.ports import Client, Link, Progress
 from turret.engine.process import EngineProcess
 from turret.engine.process_link import ProcessLink
@@ -41,6 +42,7 @@ __all__ = [
     "EngineStream",
     "InprocEngine",
     "Link",
+    "OfflineFleet",
     "ProcessLink",
     "Progress",
     "ThreadLink",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
-from turret.engine import InprocEngine, event_error
+from turret.engine import InprocEngine, OfflineFleet, event_error
 from turret.errors import EngineDeadError
 from turret.llm.outputs import CompletionOutput, RequestOutput, logprob_maps
 from turret.messages import Request, TokenEvent, TokenLogprobs
@@ -46,7 +46,7 @@ class _Prompt:
 class Batch:
     """Prompts that run together."""
 
-    def __init__(self, text: TextProcessor, engine: InprocEngine) -> None:
+    def __init__(self, text: TextProcessor, engine: InprocEngine | OfflineFleet) -> None:
         self._text = text
         self._engine = engine
         self._prompts: list[_Prompt] = []
