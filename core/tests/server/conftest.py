@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -153,7 +154,7 @@ def serving(
             vocab_size=text.tokenizer.vocab_size, eos_token_ids=(text.tokenizer.specials.eos_token_id or 0,),
             **{"model_root": "/models/tiny", **(parts or {})},
         )
-        listener = bind(config.server)
+        listener = bind(config.server, config.tls)
         url = listener.url
 
         def ready(server: HttpServer) -> None:
@@ -181,6 +182,20 @@ def serving(
             up[0].stop()
             thread.join(20)
         assert not thread.is_alive(), "the server did not stop"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Poll until something in another thread has happened."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., None]:
+    """Wait for something to happen."""
+    return wait_until
 
 
 @pytest.fixture(scope="session")

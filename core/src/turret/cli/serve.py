@@ -35,8 +35,10 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
     # Imported here and not at the top: a mistake on the command line is told before anything heavy loads.
     from turret.compose.server import begin_server
     from turret.server.listening import bind
+    from turret.server.middleware import load_middleware
 
-    listener = bind(config.server)
+    load_middleware(config.server.middleware)
+    listener = bind(config.server, config.tls)
     try:
         pending = begin_server(config, user_set, added.hooks, added.values)
         # The engine's process loads torch meanwhile.

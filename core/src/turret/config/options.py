@@ -44,7 +44,7 @@ class Option:
     negatable: bool = False
     short: tuple[str, ...] = ()
     metavar: str | None = None
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
     bare: bool = False
 
     def complaint(self, value: Any) -> str | None:

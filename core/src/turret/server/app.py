@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from turret.config import Config
 from turret.server.auth import ApiKeyGuard
 from turret.server.handlers import add_handlers
+from turret.server.middleware import add_named_middleware
 from turret.server.openapi import add_openapi
 from turret.server.parts import ServerParts
 from turret.server.request_ids import RequestIdEcho
@@ -68,7 +69,8 @@ def state_of(app: FastAPI) -> ServerState:
 
 
 def _add_middleware(app: FastAPI, config: Config) -> None:
-    """Outermost last: CORS answers preflights before keys are asked for, and even a refusal echoes its request id."""
+    """Outermost last: CORS answers preflights before keys are asked for, and even a refusal echoes its request id. The
+    operator's own sees everything first."""
     server = config.server
     if server.api_key:
         app.add_middleware(ApiKeyGuard, keys=server.api_key)
@@ -81,3 +83,4 @@ def _add_middleware(app: FastAPI, config: Config) -> None:
     )
     if server.enable_request_id_headers:
         app.add_middleware(RequestIdEcho)
+    add_named_middleware(app, server.middleware)

@@ -10,34 +10,38 @@ import socket
 import stat
 from pathlib import Path
 
-from turret.config import ServerConfig
+from turret.config import ServerConfig, TlsConfig
 from turret.errors import ConfigError
+from turret.server.tls import TlsFiles
 
 __all__ = ["Listener", "bind"]
 
 
 class Listener:
-    """A bound socket and how to reach it."""
+    """A bound socket and how to reach it; `tls` when it speaks TLS."""
 
-    def __init__(self, sock: socket.socket, host: str, uds: Path | None) -> None:
+    def __init__(self, sock: socket.socket, host: str, uds: Path | None, tls: TlsFiles | None = None) -> None:
         self.sock = sock
+        self.tls = tls
         self._host = host
         self._uds = uds
 
     @property
     def url(self) -> str:
         """The base URL for a client on this machine."""
+        scheme = "http" if self.tls is None else "https"
         if self._uds is not None:
-            return "http://localhost"
+            return f"{scheme}://localhost"
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._host, self._host)
         if ":" in host and not host.startswith("["):
             host = f"[{host}]"
-        return f"http://{host}:{self.sock.getsockname()[1]}"
+        return f"{scheme}://{host}:{self.sock.getsockname()[1]}"
 
     @property
     def curl_option(self) -> str:
         """What curl needs besides the URL."""
-        return f"--unix-socket {self._uds} " if self._uds is not None else ""
+        trust = "-k " if self.tls is not None else ""
+        return trust + (f"--unix-socket {self._uds} " if self._uds is not None else "")
 
     def close(self) -> None:
         """Close the socket and remove its file."""
@@ -46,10 +50,12 @@ class Listener:
             self._uds.unlink(missing_ok=True)
 
 
-def bind(config: ServerConfig) -> Listener:
-    """Bind what --host and --port, or --uds, say; raises `ConfigError` when somebody else has it."""
+def bind(config: ServerConfig, tls: TlsConfig | None = None) -> Listener:
+    """Bind what --host and --port, or --uds, say; raises `ConfigError` when somebody else has it, or when the TLS files
+    cannot be used."""
+    files = TlsFiles(tls) if tls is not None and tls.ssl_certfile is not None else None
     if config.uds is not None:
-        return _bind_path(Path(config.uds))
+        return _bind_path(Path(config.uds), files)
     host = config.host or "0.0.0.0"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because event loops switch Nagle's delays off only where they see that it is TCP.
@@ -63,10 +69,10 @@ def bind(config: ServerConfig) -> Listener:
         raise ConfigError(
             f"cannot listen on {host} port {config.port}: {reason}; choose another with --host and --port", "port"
         ) from error
-    return Listener(sock, host, None)
+    return Listener(sock, host, None, files)
 
 
-def _bind_path(path: Path) -> Listener:
+def _bind_path(path: Path, tls: TlsFiles | None) -> Listener:
     """A Unix socket; the file a dead server left behind is replaced, a live server's is not."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -78,7 +84,7 @@ def _bind_path(path: Path) -> Listener:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"cannot listen on --uds {path}: {error.strerror or error}", "uds") from error
-    return Listener(sock, "localhost", path)
+    return Listener(sock, "localhost", path, tls)
 
 
 def _clear(path: Path) -> None:

@@ -18,10 +18,12 @@ import uvicorn
 from turret.config import Config, ServerConfig
 from turret.plugins.events import Shutdown
 from turret.server.app import create_app, state_of
+from turret.server.http_protocol import HttpLimits, bounded_http
 from turret.server.lifecycle import Lifecycle
 from turret.server.listening import Listener
 from turret.server.parts import ServerParts
 from turret.server.request_log import tell_metrics, tell_pace
+from turret.server.tls import TlsFiles, watch_tls
 
 __all__ = ["HttpServer", "run_server"]
 
@@ -32,7 +34,6 @@ _FLUSH_SECONDS = 5.0
 """Time for the last words to calls that were ended."""
 _TICK_SECONDS = 1.0
 """How often the Date header is renewed: the only thing that happens on an idle server."""
-_DEFAULT_HEAD_BYTES = ServerConfig().h11_max_incomplete_event_size
 
 
 class HttpServer(uvicorn.Server):
@@ -106,10 +107,13 @@ async def run_server(
     """
     app = create_app(parts, config)
     state = state_of(app)
-    server = HttpServer(_uvicorn_config(app, config.server), state.lifecycle, config.server.shutdown_timeout, ready)
+    web = _uvicorn_config(app, config.server, listener.tls)
+    server = HttpServer(web, state.lifecycle, config.server.shutdown_timeout, ready)
     tasks = [asyncio.ensure_future(_watch_engine(parts, state.lifecycle))]
     if not config.observability.disable_log_stats:
         tasks.append(asyncio.ensure_future(tell_pace(lambda: parts.client.stats)))
+    if listener.tls is not None and config.tls.enable_ssl_refresh:
+        tasks.append(asyncio.ensure_future(watch_tls(listener.tls)))
     if parts.hooks.active:
         tasks.append(asyncio.ensure_future(tell_metrics(parts.hooks, lambda: parts.client.stats)))
     try:
@@ -133,13 +137,12 @@ async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:
         log.error("the engine is gone: %s; its open requests got an error, /health answers 503; %s", reason, rest)
 
 
-def _uvicorn_config(app: object, server: ServerConfig) -> uvicorn.Config:
-    bounded = server.h11_max_incomplete_event_size != _DEFAULT_HEAD_BYTES
+def _uvicorn_config(app: object, server: ServerConfig, tls: TlsFiles | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        # httptools is the fast parser; h11 is the one that can bound the head of a request.
-        http="h11" if bounded else "httptools",
-        h11_max_incomplete_event_size=server.h11_max_incomplete_event_size,
+        http=bounded_http(HttpLimits.of(server)),  # type: ignore[arg-type]
+        ssl_context_factory=None if tls is None else lambda _config, _default: tls.context,
+        timeout_keep_alive=server.timeout_keep_alive,  # type: ignore[arg-type]  # handed to call_later as it is
         ws="none",
         lifespan="off",
         log_config=None,
