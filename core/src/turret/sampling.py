@@ -18,7 +18,7 @@ import msgspec
 
 from turret.errors import RequestError
 
-__all__ = ["GREEDY_EPSILON", "MAX_N", "MIN_TEMPERATURE", "SamplingParams"]
+__all__ = ["GREEDY_EPSILON", "MAX_N", "MIN_TEMPERATURE", "RepetitionDetection", "SamplingParams"]
 
 GREEDY_EPSILON = 1e-5
 """A temperature below this is greedy."""
@@ -26,7 +26,38 @@ MIN_TEMPERATURE = 0.01
 """Temperatures between greedy and this are raised to it: dividing logits by less only makes infinities."""
 MAX_N = 16384
 MAX_SEED = 2**63 - 1
+MAX_STRINGS, MAX_STRING_CHARACTERS = 1024, 16384
+"""Stop strings, and bad words, of one request: how many, and their characters together."""
+MAX_LOGPROB_TOKEN_IDS = 128
+MAX_PATTERN = 512
+"""Tokens of the longest pattern that repetition detection looks for: its cost for each token."""
 _LOG = logging.getLogger(__name__)
+
+
+class RepetitionDetection(msgspec.Struct, frozen=True, kw_only=True):
+    """Ends a sequence whose last tokens are one pattern of `min_pattern_size` to `max_pattern_size` tokens, `min_count`
+    times in a row."""
+
+    max_pattern_size: int
+    min_pattern_size: int = 1
+    min_count: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_pattern_size <= MAX_PATTERN:
+            raise _repetition_error(
+                f"max_pattern_size must be between 1 and {MAX_PATTERN}, got {self.max_pattern_size}"
+            )
+        if not 0 <= self.min_pattern_size <= self.max_pattern_size:
+            raise _repetition_error(
+                f"min_pattern_size must be between 0 and max_pattern_size ({self.max_pattern_size}), "
+                f"got {self.min_pattern_size}"
+            )
+        if self.min_count < 2:
+            raise _repetition_error(f"min_count must be at least 2, got {self.min_count}")
+
+
+def _repetition_error(what: str) -> RequestError:
+    return RequestError(f"a repetition's {what}", "repetition_detection")
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +65,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Raises `RequestError` (a `ValueError`) naming the field when a value is out of range.
     `max_tokens=None` means up to the context length. `top_k` 0 or -1, `top_p` 1, `min_p` 0 switch those filters off.
+    `logprob_token_ids` are the alternatives that `logprobs` reports, in this order, instead of the most likely ones.
     """
 
     n: int = 1
@@ -54,11 +86,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
+    repetition_detection: RepetitionDetection | None = None
     extra_args: dict[str, Any] | None = None
     skip_reading_prefix_cache: bool | None = None
 
@@ -93,6 +127,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             ("logit_bias", self.logit_bias or ()),
             ("allowed_token_ids", self.allowed_token_ids or ()),
             ("stop_token_ids", self.stop_token_ids or ()),
+            ("logprob_token_ids", self.logprob_token_ids or ()),
         ):
             _check_in_vocab(field, ids, vocab_size)
         for field, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
@@ -210,13 +245,20 @@ def _check_token_lists(p: SamplingParams) -> None:
         raise RequestError(
             "extra_args is read by logits-processor plugins, and this version loads none; leave it out", "extra_args"
         )
-    for field in ("stop_token_ids", "allowed_token_ids"):
+    for field in ("stop_token_ids", "allowed_token_ids", "logprob_token_ids"):
         ids = getattr(p, field)
         if ids is not None and not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
             raise RequestError(f"{field} must contain only integers", field)
     if p.allowed_token_ids is not None and not p.allowed_token_ids:
         raise RequestError("allowed_token_ids must not be empty: with no token allowed nothing can be generated",
                            "allowed_token_ids")
+    if p.logprob_token_ids and len(p.logprob_token_ids) > MAX_LOGPROB_TOKEN_IDS:
+        raise RequestError(
+            f"logprob_token_ids may hold {MAX_LOGPROB_TOKEN_IDS} ids, got {len(p.logprob_token_ids)}",
+            "logprob_token_ids",
+        )
+    if p.logprob_token_ids and p.logprobs is None:
+        raise RequestError("logprob_token_ids needs logprobs", "logprob_token_ids")
     for token, bias in (p.logit_bias or {}).items():
         if not isinstance(token, int) or not isinstance(bias, (int, float)) or not math.isfinite(bias):
             raise RequestError(
@@ -228,6 +270,14 @@ def _check_token_lists(p: SamplingParams) -> None:
 
 
 def _check_stops(p: SamplingParams) -> None:
+    for field, strings in (("stop", p.stop_strings), ("bad_words", p.bad_words or [])):
+        size = sum(map(len, strings))
+        if len(strings) > MAX_STRINGS or size > MAX_STRING_CHARACTERS:
+            raise RequestError(
+                f"{field} may hold {MAX_STRINGS} strings of {MAX_STRING_CHARACTERS} characters together, got "
+                f"{len(strings)} of {size}",
+                field,
+            )
     if p.stop_strings and any(not s for s in p.stop_strings):
         raise RequestError("stop must not contain an empty string", "stop")
     if p.stop_strings and not p.detokenize:

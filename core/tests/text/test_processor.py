@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 from turret.checkpoint import Checkpoint, ResolveOptions, resolve
 from turret.errors import ConfigError, RequestError
 from turret.sampling import SamplingParams
-from turret.text import ChatOptions, TextOptions, TextProcessor
+from turret.text import ChatOptions, TextOptions, TextProcessor, Truncation
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
 MESSAGES = [{"role": "user", "content": "the quick fox"}]
@@ -95,12 +95,16 @@ def test_prompts_that_do_not_fit_are_told_the_numbers(text: TextProcessor) -> No
 
 def test_truncation_keeps_the_end(text: TextProcessor) -> None:
     ids = list(range(3, 43))
-    assert text.encode_prompt(ids, truncate_prompt_tokens=4) == ids[-4:]
-    assert text.encode_prompt(ids, truncate_prompt_tokens=-1) == ids[-31:]
-    assert text.encode_prompt(ids[:5], truncate_prompt_tokens=9) == ids[:5]
+    assert text.encode_prompt(ids, truncation=Truncation(4)) == ids[-4:]
+    assert text.encode_prompt(ids, truncation=Truncation(-1)) == ids[-31:]
+    assert text.encode_prompt(ids[:5], truncation=Truncation(9)) == ids[:5]
+    assert text.encode_prompt(ids, truncation=Truncation(4, "right")) == ids[:4]
+    assert len(text.encode_prompt("a" * 100_000, truncation=Truncation(4))) == 4
+    with pytest.raises(RequestError, match=r"has 1000000 characters, more than"):
+        text.encode_prompt("a" * 1_000_000, truncation=Truncation(4))
     for wrong in (0, -2, 33):
         with pytest.raises(RequestError, match=r"truncate_prompt_tokens") as caught:
-            text.encode_prompt(ids, truncate_prompt_tokens=wrong)
+            text.encode_prompt(ids, truncation=Truncation(wrong))
         assert caught.value.param == "truncate_prompt_tokens"
 
 

@@ -165,7 +165,7 @@ class LocalPartner:
         limit = Limits(self._parts.max_model_len).resolve(len(prompt), wishes.max_tokens)
         job = Generation(str(next(self._serial)), (prompt,), params, (limit,))
         (request,) = self._expander.expand(job)
-        choice = Choice(0, request.request_id, self._parts.text.output(request.sampling, request.prompt_token_ids))
+        choice = Choice.of(0, request, self._parts.text)
         for event in self._parts.engine.generate([request]):
             if (error := event_error(event)) is not None:
                 raise error

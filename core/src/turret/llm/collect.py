@@ -59,8 +59,7 @@ class Batch:
         self._prompts.append(prompt)
         self._requests += requests
         for index, request in enumerate(requests):
-            output = self._text.output(request.sampling, request.prompt_token_ids)
-            sequence = _Sequence(Choice(index, request.request_id, output), CompletionOutput(index), prompt)
+            sequence = _Sequence(Choice.of(index, request, self._text), CompletionOutput(index), prompt)
             prompt.sequences.append(sequence)
             self._open[request.request_id] = sequence
 

@@ -15,10 +15,11 @@ __all__ = ["FinishReason", "Request", "TokenEvent", "TokenLogprobs"]
 
 
 class FinishReason(StrEnum):
-    """Why a request ended."""
+    """Why a request ended. `REPETITION` is never the engine's: whoever reads its tokens notices."""
 
     STOP = "stop"
     LENGTH = "length"
+    REPETITION = "repetition"
     ABORT = "abort"
     ERROR = "error"
 

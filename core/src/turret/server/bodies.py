@@ -1,13 +1,13 @@
 """Reading a request's JSON body into its wire model.
 
-Owns: the content-type check, decoding and the wording of shape errors. Knows nothing of what a body means. Bodies are
-decoded straight from bytes; the decoders are built once per model.
+Owns: the content-type check, decoding, how deep a body may nest and the wording of shape errors. Knows nothing of what
+a body means. Bodies are decoded straight from bytes; the decoders are built once per model.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -19,6 +19,9 @@ __all__ = ["BodyReader"]
 T = TypeVar("T")
 MAX_BODY_BYTES = 128 << 20
 """Far more than the prompts of any context length need."""
+MAX_DEPTH = 100
+"""Objects and lists inside each other in the free-form parts of a body: far more than a JSON Schema of a tool needs,
+and far less than what breaks the libraries that walk them recursively."""
 WHERE = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
@@ -27,6 +30,7 @@ class BodyReader(Generic[T]):
 
     def __init__(self, model: type[T]) -> None:
         self._decoder = msgspec.json.Decoder(model)
+        self._free_form = [name for name, hint in get_type_hints(model).items() if "Any" in str(hint)]
 
     async def read(self, request: Request) -> T:
         """The decoded body; raises `BodyError` for a wrong media type, broken JSON or a wrong shape."""
@@ -39,11 +43,32 @@ class BodyReader(Generic[T]):
     def decode(self, body: bytes) -> T:
         """The model in `body`."""
         try:
-            return self._decoder.decode(body)
+            decoded = self._decoder.decode(body)
+        except RecursionError as error:
+            raise _too_deep(None) from error
         except msgspec.ValidationError as error:
             raise _shape_error(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BodyError(f"the body is not valid JSON: {error}") from error
+        for name in self._free_form:
+            _check_depth(getattr(decoded, name), name)
+        return decoded
+
+
+def _check_depth(value: Any, name: str) -> None:
+    """Refuse a value that nests more than `MAX_DEPTH` containers; level by level, so that no depth is too much here."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return
+        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        level = [item for item in inner if isinstance(item, (dict, list))]
+    if level:
+        raise _too_deep(name)
+
+
+def _too_deep(name: str | None) -> BodyError:
+    return BodyError(f"{name or 'the body'} nests objects and lists more than {MAX_DEPTH} deep", name)
 
 
 async def _read_all(request: Request) -> bytes:

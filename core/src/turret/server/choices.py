@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from turret.messages import FinishReason, TokenEvent, TokenLogprobs
-from turret.text import OutputText
+from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
+from turret.server.repetition import RepetitionDetector
+from turret.text import OutputText, TextProcessor
 
 __all__ = ["Choice", "ChoiceDelta", "DeltaPacer"]
 
@@ -32,7 +33,9 @@ class ChoiceDelta(msgspec.Struct):
 class Choice:
     """Progress of one sequence."""
 
-    def __init__(self, index: int, request_id: str, output: OutputText) -> None:
+    def __init__(
+        self, index: int, request_id: str, output: OutputText, repetition: RepetitionDetector | None = None
+    ) -> None:
         self.index = index
         self.request_id = request_id
         self.num_tokens = 0
@@ -40,15 +43,29 @@ class Choice:
         self.finished = False
         self.needs_abort = False
         self._output = output
+        self._repetition = repetition
+
+    @classmethod
+    def of(cls, index: int, request: Request, text: TextProcessor) -> Choice:
+        """The choice that `request` is to fill."""
+        rule = request.sampling.repetition_detection
+        output = text.output(request.sampling, request.prompt_token_ids)
+        return cls(index, request.request_id, output, None if rule is None else RepetitionDetector(rule))
 
     def advance(self, event: TokenEvent) -> ChoiceDelta:
-        """What `event` adds. Sets `needs_abort` when a stop string ended the choice before the engine did."""
+        """What `event` adds. Sets `needs_abort` when the choice ended here, before it did for the engine."""
         ids, ended = event.token_ids, event.finish_reason
+        circle = None if self._repetition is None else self._repetition.find(ids)
         text, stop, used = self._output.push(
-            ids, finished=ended is not None, stopped_by_token=ended is FinishReason.STOP
+            ids if circle is None else ids[:circle],
+            finished=ended is not None or circle is not None,
+            stopped_by_token=ended is FinishReason.STOP and circle in (None, len(ids)),
         )
         stop_reason: int | str | None = event.stop_reason
         reason = None if ended is None else ended.value
+        if circle is not None and (ended is None or circle < len(ids)):
+            reason, stop_reason = FinishReason.REPETITION.value, None
+            self.needs_abort = ended is None
         if stop is not None:
             stop_reason, reason = stop, FinishReason.STOP.value
             self.needs_abort = ended is None

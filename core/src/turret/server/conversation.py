@@ -9,16 +9,16 @@ import asyncio
 from typing import Any
 
 from turret.errors import RequestError
-from turret.server.prompts import INLINE_SIZE
+from turret.server.prompts import INLINE_SIZE, truncation
 from turret.server.state import ServerState
 from turret.server.wire import ChatRequest, TokenizeRequest
-from turret.text import ChatOptions, ContentFormat
+from turret.text import ChatOptions, ChatPrompt, ContentFormat
 
 __all__ = ["answer_role", "check_tools", "echoed_text", "render"]
 
 
-async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> list[int]:
-    """Token ids of a conversation; raises `RequestError` naming what cannot be used."""
+async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatPrompt:
+    """A conversation as text and token ids; raises `RequestError` naming what cannot be used."""
     messages = body.messages or []
     if not messages:
         raise RequestError("messages must hold at least one message", "messages")
@@ -28,14 +28,14 @@ async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> lis
         )
     options = _options(state, body)
 
-    def encode() -> list[int]:
+    def encode() -> ChatPrompt:
         return state.text.encode_chat(
             messages,
             options,
             body.chat_template,
             add_special_tokens=bool(body.add_special_tokens),
-            truncate_prompt_tokens=getattr(body, "truncate_prompt_tokens", None),
-        ).token_ids
+            truncation=truncation(body) if isinstance(body, ChatRequest) else None,
+        )
 
     long = sum(len(str(m.get("content"))) for m in messages) > INLINE_SIZE
     return await asyncio.to_thread(encode) if long else encode()

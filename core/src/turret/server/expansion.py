@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from turret.messages import Request
 from turret.sampling import SamplingParams
@@ -32,7 +32,8 @@ def derive_seed(seed: int, index: int) -> int:
 class Generation:
     """One call: prompts of token ids, each to be continued `params.n` times.
 
-    `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique.
+    `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique. With a
+    `length_penalty` it is a beam search of width `params.n`. Streams bring `stream_interval` tokens a chunk.
     """
 
     request_id: str
@@ -44,6 +45,9 @@ class Generation:
     tenant: str = ""
     arrival_time: float = 0.0
     queue_deadline: float | None = None
+    length_penalty: float | None = None
+    stream_interval: int = 1
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_prompt_tokens(self) -> int:

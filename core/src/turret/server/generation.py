@@ -5,57 +5,37 @@ Owns: submitting to the engine, following choices, aborting what nobody waits fo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, closing
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
 
 from turret.config import Config
 from turret.engine import event_error
 from turret.errors import CapacityError, TurretError
-from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
+from turret.messages import FinishReason, Request, TokenEvent
 from turret.server.admission import AdmissionQueue, QueueLimits, Ticket
+from turret.server.beam_run import BeamRun, check_beams, first_requests
 from turret.server.choices import Choice, ChoiceDelta, DeltaPacer
 from turret.server.expansion import Expander, Generation
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
+from turret.server.open_calls import OpenCalls
 from turret.server.parts import ServerParts
 from turret.server.request_log import RequestLog
-from turret.server.timing import CallTimer
+from turret.server.results import Run
+from turret.server.run_tools import RunTools
+from turret.server.tracing import open_tracer
 
-__all__ = ["ChoiceResult", "GenerationRun", "Generator"]
-
-
-@dataclass(slots=True)
-class ChoiceResult:
-    """A whole choice, for answers that are not streamed."""
-
-    index: int
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    prompt_logprobs: list[TokenLogprobs] | None = None
-    finish_reason: str | None = None
-    stop_reason: int | str | None = None
-
-    def add(self, delta: ChoiceDelta) -> None:
-        """Append what one delta brought."""
-        self.text += delta.text
-        self.token_ids += delta.token_ids
-        self.logprobs += delta.logprobs or ()
-        self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
-        self.finish_reason = delta.finish_reason
-        self.stop_reason = delta.stop_reason
+__all__ = ["GenerationRun", "Generator"]
 
 
 class GenerationRun:
     """One call on its way. Iterate `deltas` once, or `collect`."""
 
-    def __init__(self, job: Generation, requests: list[Request], generator: Generator, ticket: Ticket) -> None:
+    def __init__(self, job: Generation, tools: RunTools, requests: list[Request], ticket: Ticket) -> None:
         self.job = job
-        self._ticket = ticket
-        self.choices = [generator.choice(i, r) for i, r in enumerate(requests)]
+        self.choices = [Choice.of(i, request, tools.parts.text) for i, request in enumerate(requests)]
+        self._tools = tools
         self._requests = requests
-        self._generator = generator
+        self._ticket = ticket
 
     @property
     def num_output_tokens(self) -> int:
@@ -68,16 +48,11 @@ class GenerationRun:
         return sum(choice.num_cached_tokens for choice in self.choices[:: self.job.params.n])
 
     async def deltas(self) -> AsyncGenerator[ChoiceDelta, None]:
-        """Deltas of all choices, mixed, until each has finished.
-
-        Closing it, or cancelling the task that iterates, aborts what still runs. Raises `RequestFailedError` when the
-        engine could not finish a choice and `CapacityError` when the server ended the call.
-        """
-        client, lifecycle = self._generator.parts.client, self._generator.lifecycle
+        """As the engine makes them, paced by the call's `stream_interval`."""
+        client, ticket = self._tools.parts.client, self._ticket
         by_id = {choice.request_id: choice for choice in self.choices}
-        timer, pacer = self._generator.timer(self.job), DeltaPacer(self._generator.stream_interval)
-        ticket = self._ticket
-        with lifecycle.admit(lambda: client.abort(list(by_id))), closing(ticket), timer:
+        pacer = DeltaPacer(self.job.stream_interval)
+        with self._tools.opened(self.job, ticket, lambda: client.abort(list(by_id))) as timer:
             async with client.submit(self._requests) as source:
                 timer.submitted(self.choices, source.engine_of)
                 while by_id and (events := await source.batch()):
@@ -100,18 +75,8 @@ class GenerationRun:
                         if (paced := pacer.pace(delta)) is not None:
                             yield paced
 
-    async def collect(self, watch: Callable[[ChoiceDelta], object] | None = None) -> list[ChoiceResult]:
-        """All choices, whole, in order. `watch` sees each delta; what it raises aborts the run."""
-        results = [ChoiceResult(choice.index) for choice in self.choices]
-        async with aclosing(self.deltas()) as deltas:
-            async for delta in deltas:
-                results[delta.index].add(delta)
-                if watch is not None:
-                    watch(delta)
-        return results
-
     def _failure(self, event: TokenEvent) -> TurretError | None:
-        if event.finish_reason is FinishReason.ABORT and self._generator.lifecycle.expired:
+        if event.finish_reason is FinishReason.ABORT and self._tools.lifecycle.expired:
             return CapacityError("the server is shutting down; this request was ended before it was complete")
         return event_error(event)
 
@@ -120,28 +85,22 @@ class Generator:
     """Starts generations on one engine."""
 
     def __init__(self, parts: ServerParts, config: Config, lifecycle: Lifecycle, metrics: ServerMetrics) -> None:
-        self.parts = parts
-        self.lifecycle = lifecycle
         server = config.server
         self.queue = AdmissionQueue(QueueLimits(server.max_queue_requests, server.max_queue_tokens))
-        self.stream_interval = config.scheduler.stream_interval
-        self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
-        self._metrics = metrics
+        self.calls = OpenCalls()
         self._log = RequestLog(config.observability, parts.text)
+        self.tracer = open_tracer(config.observability.otlp_traces_endpoint, parts.model_names[0])
+        self._tools = RunTools(parts, lifecycle, self.calls, metrics, self.tracer)
+        self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
+        self._logprobs_mode = config.model.logprobs_mode
 
-    def start(self, job: Generation) -> GenerationRun:
+    def start(self, job: Generation) -> Run:
         """A run of `job`; nothing is submitted until it is iterated. Raises `CapacityError` while draining or full."""
-        self.lifecycle.check()
-        requests = self._expander.expand(job)
+        self._tools.lifecycle.check()
+        beams = job.length_penalty is not None
+        if beams:
+            check_beams(job, self._logprobs_mode)
+        requests = self._expander.expand(first_requests(job) if beams else job)
         ticket = self.queue.enter(requests)
         self._log.received(job)
-        return GenerationRun(job, requests, self, ticket)
-
-    def choice(self, index: int, request: Request) -> Choice:
-        """A fresh choice for one engine request."""
-        output = self.parts.text.output(request.sampling, request.prompt_token_ids)
-        return Choice(index, request.request_id, output)
-
-    def timer(self, job: Generation) -> CallTimer:
-        """Timing of one call, reported to the metrics."""
-        return CallTimer(job, self._metrics, self.parts.hooks)
+        return self._log.watched((BeamRun if beams else GenerationRun)(job, self._tools, requests, ticket))

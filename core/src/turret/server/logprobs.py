@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from turret.messages import TokenLogprobs
-from turret.server.wire import CompletionLogprobs, TokenChance, TokenLogprob
+from turret.server.wire import CompletionLogprobs, SamplingFields, TokenChance, TokenLogprob
 from turret.text import TextProcessor
 
-__all__ = ["LogprobWriter"]
+__all__ = ["LogprobWriter", "num_alternatives"]
 
 FLOOR = -9999.0
 """Stands for minus infinity, which JSON cannot say."""
@@ -82,6 +82,13 @@ class LogprobWriter:
         name = self.name(token_id)
         raw = name.encode() if self._as_ids else self._text.tokenizer.token_bytes(token_id)
         return name, _floor(logprob), list(raw)
+
+
+def num_alternatives(body: SamplingFields, wanted: int | None, vocab_size: int) -> int:
+    """How many alternatives a token shows: those it was asked about, all for -1, or as many as `wanted`."""
+    if body.logprob_token_ids:
+        return len(body.logprob_token_ids)
+    return vocab_size if wanted == -1 else wanted or 0
 
 
 def _floor(logprob: float) -> float:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from turret.errors import RequestError
-from turret.server.wire import CompletionRequest
-from turret.text import TextProcessor
+from turret.server.wire import CompletionRequest, SamplingFields
+from turret.text import TextProcessor, Truncation
 
-__all__ = ["INLINE_SIZE", "Prompt", "read_prompts"]
+__all__ = ["INLINE_SIZE", "Prompt", "read_prompts", "truncation"]
 
 INLINE_SIZE = 4096
 """Calls with more characters than this are encoded in a thread, so that they do not hold up everybody's tokens."""
@@ -48,6 +48,13 @@ async def read_prompts(text: TextProcessor, body: CompletionRequest) -> list[Pro
 
 
 def _read(text: TextProcessor, item: str | list[int], body: CompletionRequest) -> Prompt:
-    ids = text.encode_prompt(item, body.add_special_tokens is not False, body.truncate_prompt_tokens)
-    whole = body.truncate_prompt_tokens is None
-    return Prompt(ids, item if isinstance(item, str) and whole else None)
+    cut = truncation(body)
+    ids = text.encode_prompt(item, body.add_special_tokens is not False, cut)
+    return Prompt(ids, item if isinstance(item, str) and cut is None else None)
+
+
+def truncation(body: SamplingFields) -> Truncation | None:
+    """What a body says of prompts that are too long; None: nothing is cut."""
+    if body.truncate_prompt_tokens is None:
+        return None
+    return Truncation(body.truncate_prompt_tokens, body.truncation_side or "left")

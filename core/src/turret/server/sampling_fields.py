@@ -1,7 +1,7 @@
 """From the sampling fields of a body to `SamplingParams`.
 
 Owns: the precedence request > generation config > built-in default, and refusals of fields that this server knows but
-does not offer. Knows nothing of prompts or lengths (`turret.server.lengths`).
+does not offer, or not together. Knows nothing of prompts or lengths (`turret.server.lengths`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 from turret.errors import RequestError
 from turret.sampling import SamplingParams
-from turret.server.wire import SamplingFields
+from turret.server.wire import CallFields, SamplingFields
 
-__all__ = ["check_supported", "sampling_params"]
+__all__ = ["check_call", "check_supported", "sampling_params"]
 
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """Fields that a model's generation config may set."""
@@ -32,6 +32,8 @@ COPIED = (
     "allowed_token_ids",
     "bad_words",
     "prompt_logprobs",
+    "logprob_token_ids",
+    "repetition_detection",
     "skip_special_tokens",
     "spaces_between_special_tokens",
 )
@@ -39,13 +41,14 @@ COPIED = (
 
 REFUSED = {
     "structured_outputs": "structured outputs are not available in this version; leave the field out",
-    "use_beam_search": "beam search is not available in this version; use n with a temperature above 0",
-    "kv_transfer_params": "this server has no KV connector",
-    "logprob_token_ids": "choosing logprob tokens is not available in this version; use logprobs",
     "thinking_token_budget": "a budget for reasoning is not available in this version; use max_tokens",
-    "repetition_detection": "repetition detection is not available in this version; use repetition_penalty",
+    "vllm_xargs": "no plugin of this server reads extension arguments; leave the field out",
 }
 """Fields that are known and refused: nothing a client asks for is quietly left out."""
+
+MAX_SALT = 128
+SALT_CHARACTERS = "@/\\\0"
+"""Characters that a cache salt may not hold."""
 
 
 def sampling_params(
@@ -60,11 +63,31 @@ def sampling_params(
         value = getattr(fields, name)
         if value is not None:
             chosen[name] = value
+    if fields.use_beam_search:
+        chosen["temperature"] = 1.0  # beams are ranked by what the model says, whatever the temperature
     return SamplingParams(logprobs=logprobs, max_tokens=max_tokens, **chosen)
+
+
+def check_call(fields: CallFields) -> None:
+    """Refuse what no call can have here."""
+    if fields.kv_transfer_params:
+        raise RequestError("kv_transfer_params: this server has no KV connector", "kv_transfer_params")
+    if fields.stream_options is not None and not fields.stream:
+        raise RequestError("stream_options can only be set when stream is true", "stream_options")
+    salt = fields.cache_salt
+    if salt is None:
+        return
+    if not salt:
+        raise RequestError("cache_salt must not be an empty string", "cache_salt")
+    if len(salt) > MAX_SALT or not set(salt).isdisjoint(SALT_CHARACTERS):
+        raise RequestError(
+            f"cache_salt may have {MAX_SALT} characters, none of them @, /, \\ or NUL; got {len(salt)}", "cache_salt"
+        )
 
 
 def check_supported(fields: SamplingFields) -> None:
     """Refuse what this server cannot do, and combinations that contradict themselves."""
+    check_call(fields)
     for name, sentence in REFUSED.items():
         if getattr(fields, name):
             raise RequestError(f"{name}: {sentence}", name)
@@ -73,12 +96,10 @@ def check_supported(fields: SamplingFields) -> None:
         raise RequestError(
             f"response_format of type {form!r} is not available in this version; only 'text' is", "response_format"
         )
-    if fields.stream_options is not None and not fields.stream:
-        raise RequestError("stream_options can only be set when stream is true", "stream_options")
     if fields.stream and fields.prompt_logprobs is not None and fields.prompt_logprobs != 0:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", "prompt_logprobs")
-    if fields.cache_salt is not None and not fields.cache_salt:
-        raise RequestError("cache_salt must not be an empty string", "cache_salt")
+    if fields.stream_interval is not None and fields.stream_interval < 1:
+        raise RequestError(f"stream_interval must be at least 1, got {fields.stream_interval}", "stream_interval")
     if fields.truncate_prompt_tokens is not None and fields.truncate_prompt_tokens < -1:
         raise RequestError(
             f"truncate_prompt_tokens must be -1 (the model's limit) or more, got {fields.truncate_prompt_tokens}",

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from turret.server.lengths import Limits
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
 from turret.server.parts import ServerParts
+from turret.server.tracing import TRACE_HEADERS
 from turret.server.wire import SamplingFields
 from turret.text import TextProcessor
 
@@ -37,12 +39,14 @@ MAX_CHOICES = MAX_N
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who calls: the request id to answer with, the tenant to account to, and until when it may wait for its turn."""
+    """Who calls: the request id to answer with, the tenant to account to, and until when it may wait for its turn,
+    and the trace that it is part of."""
 
     request_id: str
     tenant: str
     arrival_time: float
     queue_deadline: float | None = None
+    trace_headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,8 @@ class ServerState:
         arrival = time.time()
         timeout = self.config.server.queue_timeout
         deadline = queue_deadline(request.headers.get("x-turret-queue-timeout"), timeout, arrival)
-        return CallContext(request_id, self._tenant(request), arrival, deadline)
+        trace = {name: request.headers[name] for name in TRACE_HEADERS if name in request.headers}
+        return CallContext(request_id, self._tenant(request), arrival, deadline, trace)
 
     def check_model(self, name: str | None) -> None:
         """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
@@ -108,8 +113,14 @@ class ServerState:
                 "n",
             )
         params.check_against_model(self.parts.vocab_size, self.config.model.max_logprobs)
+        if fields.length_penalty not in (None, 1.0) and not fields.use_beam_search:
+            raise RequestError("length_penalty ranks the results of use_beam_search; set that too", "length_penalty")
         field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
         limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in prompts)
+        if params.min_tokens > min(limits):
+            raise RequestError(
+                f"min_tokens is {params.min_tokens}, but at most {min(limits)} tokens can be generated", "min_tokens"
+            )
         return Generation(
             request_id=call.request_id,
             prompts=tuple(prompts),
@@ -120,6 +131,10 @@ class ServerState:
             tenant=call.tenant,
             arrival_time=call.arrival_time,
             queue_deadline=call.queue_deadline,
+            trace_headers=call.trace_headers,
+            length_penalty=(1.0 if fields.length_penalty is None else fields.length_penalty)
+            if fields.use_beam_search else None,
+            stream_interval=max(self.config.scheduler.stream_interval, fields.stream_interval or 1),
         )
 
     def _tenant(self, request: Request) -> str:
@@ -142,7 +157,7 @@ def build_state(parts: ServerParts, config: Config) -> ServerState:
     silent = config.observability.disable_log_stats
     metrics = ServerMetrics(
         parts.model_names[0], parts.max_model_len, None if silent else lambda: [engine.stats for engine in engines],
-        len(engines),
+        len(engines), config.observability.metrics_compat,
     )  # fmt: skip
     if not silent:
         parts.client.stats_listener = metrics.saw_stats

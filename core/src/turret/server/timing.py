@@ -1,4 +1,4 @@
-"""When things happened in one call, told to the metrics and to the plugins that listen.
+"""When things happened in one call, told to the metrics, to the trace and to the plugins that listen.
 
 Owns: clocks of one call and its choices. Knows nothing of the engine; it sees the events go by.
 """
@@ -17,6 +17,7 @@ from turret.plugins.events import RequestFinished, RequestFirstToken, RequestRec
 from turret.server.choices import Choice
 from turret.server.expansion import Generation
 from turret.server.metrics import RequestSeries, ServerMetrics
+from turret.server.tracing import CallSpan, CallTracer
 
 __all__ = ["CallTimer"]
 
@@ -33,9 +34,12 @@ class _ChoiceClock:
 class CallTimer:
     """Watches one call; leaving its `with` counts the choices that never ended as aborted."""
 
-    def __init__(self, job: Generation, metrics: ServerMetrics, hooks: Hooks) -> None:
+    def __init__(
+        self, job: Generation, metrics: ServerMetrics, hooks: Hooks, tracer: CallTracer | None = None
+    ) -> None:
         self._metrics = metrics
         self._hooks = hooks
+        self._tracer = tracer
         self._reason = FinishReason.ABORT.value
         self._job = job
         self._arrival = job.arrival_time or time.time()
@@ -60,6 +64,8 @@ class CallTimer:
         spent, output = time.time() - self._arrival, sum(self._finished)
         finished = RequestFinished(self._job.request_id, reason, self._num_prompt_tokens, output, spent)
         self._hooks.notify("request_finished", finished)
+        if self._tracer is not None:
+            self._tracer.record(self._span(reason))
 
     @property
     def _num_prompt_tokens(self) -> int:
@@ -108,7 +114,9 @@ class CallTimer:
         self._open.pop(choice.index, None)
         self._reason = reason or FinishReason.ABORT.value
         metrics.finished(self._reason)
-        metrics.prompt_tokens.observe(len(self._job.prompts[choice.index // self._job.params.n]))
+        prompt_tokens = len(self._job.prompts[choice.index // self._job.params.n])
+        metrics.prompt_tokens.observe(prompt_tokens)
+        metrics.computed_tokens.observe(prompt_tokens - choice.num_cached_tokens)
         metrics.generation_tokens.observe(choice.num_tokens)
         metrics.latency.observe(now - self._arrival)
         scheduled = clock.scheduled or self._arrival
@@ -122,6 +130,30 @@ class CallTimer:
         self._finished.append(choice.num_tokens)
         if len(self._finished) == self._num_choices:
             metrics.max_generation_tokens.observe(max(self._finished))
+
+    def _span(self, reason: str) -> CallSpan:
+        """The call as a trace shows it: its phases are those of the choice that was first in each."""
+        job, now = self._job, time.time()
+        scheduled = min((c.scheduled for c in self._clocks.values() if c.scheduled), default=None)
+        first = min((c.first for c in self._clocks.values() if c.first), default=None)
+        last = max((c.last for c in self._clocks.values()), default=0.0)
+        facts: dict[str, float | int | str | None] = {
+            "request_id": job.request_id,
+            "temperature": job.params.temperature,
+            "top_p": job.params.top_p,
+            "max_tokens": max(job.max_tokens),
+            "n": job.params.n,
+            "num_sequences": self._num_choices,
+            "prompt_tokens": self._num_prompt_tokens,
+            "completion_tokens": sum(self._finished) + sum(choice.num_tokens for choice in self._open.values()),
+            "time_in_queue": None if scheduled is None else max(0.0, scheduled - self._arrival),
+            "time_to_first_token": None if first is None else first - self._arrival,
+        }
+        if scheduled is not None and first is not None:
+            facts["time_in_model_prefill"] = max(0.0, first - scheduled)
+            facts["time_in_model_decode"] = last - first
+            facts["time_in_model_inference"] = max(0.0, last - scheduled)
+        return CallSpan(self._arrival, now, reason, facts, dict(job.trace_headers))
 
     def _series(self, choice: Choice) -> RequestSeries:
         return self._metrics.engines[self._engine_of(choice.request_id)]

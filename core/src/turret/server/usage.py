@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turret.server.generation import GenerationRun
+from turret.server.results import Run
 from turret.server.wire import PromptTokensDetails, Usage
 
 __all__ = ["UsageCounter"]
@@ -17,7 +17,7 @@ __all__ = ["UsageCounter"]
 class UsageCounter:
     """Counts one run; a prompt counts once whatever n, a hidden output not at all."""
 
-    run: GenerationRun
+    run: Run
     with_details: bool
     hide_output: bool = False
 

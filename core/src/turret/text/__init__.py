@@ -17,8 +17,8 @@ from turret.text.content_format import ContentFormat
 from turret.text.detokenizer import Detokenizer
 from turret.text.load import TokenizerOptions, load_tokenizer
 from turret.text.output import OutputText, TextDelta
-from turret.text.processor import ChatPrompt, TextOptions, TextProcessor
-from turret.text.stops import StopMatch, StopMatcher
+from turret.text.processor import ChatPrompt, TextOptions, TextProcessor, Truncation
+from turret.text.stops import StopAutomaton, StopMatch, StopMatcher
 from turret.text.tokenizer import FastTokenizer, SpecialTokens, Tokenizer
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "FastTokenizer",
     "OutputText",
     "SpecialTokens",
+    "StopAutomaton",
     "StopMatch",
     "StopMatcher",
     "TextDelta",
@@ -37,6 +38,7 @@ __all__ = [
     "TextProcessor",
     "Tokenizer",
     "TokenizerOptions",
+    "Truncation",
     "load_tokenizer",
     "read_template",
 ]

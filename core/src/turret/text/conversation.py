@@ -38,6 +38,8 @@ def _message(message: Mapping[str, Any], at: int, form: ContentFormat, wrap_stri
     out = {key: value for key, value in message.items() if value is not None}
     out["content"] = _content(message.get("content"), at, form, wrap_strings)
     if "tool_calls" in out:
+        if not isinstance(out["tool_calls"], list):
+            raise RequestError(f"messages[{at}].tool_calls must be a list", f"messages[{at}].tool_calls")
         out["tool_calls"] = [_tool_call(call, at) for call in out["tool_calls"]]
         if not out["tool_calls"]:
             del out["tool_calls"]
@@ -91,5 +93,5 @@ def _parsed(arguments: str) -> Any:
     """Templates print arguments as JSON, so text that is JSON becomes a value; other text stays as it is."""
     try:
         return json.loads(arguments) if arguments.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or nested deeper than any template prints
         return arguments

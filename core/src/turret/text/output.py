@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from turret.sampling import SamplingParams
-from turret.text.stops import StopMatcher
+from turret.text.stops import StopAutomaton, StopMatcher
 from turret.text.tokenizer import Tokenizer
 
 __all__ = ["OutputText", "TextDelta"]
@@ -31,18 +31,19 @@ class OutputText:
 
     `prompt_token_ids` are what the sequence continues. Of `sampling` it uses stop, include_stop_str_in_output,
     min_tokens, skip_special_tokens, spaces_between_special_tokens and detokenize. Without a tokenizer, or with
-    detokenize off, the text is empty.
+    detokenize off, the text is empty. `stops` is the automaton of sampling.stop, for those who have it already.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer | None, sampling: SamplingParams, prompt_token_ids: Sequence[int] = ()
-    ) -> None:
+        self, tokenizer: Tokenizer | None, sampling: SamplingParams, prompt_token_ids: Sequence[int] = (),
+        stops: StopAutomaton | None = None,
+    ) -> None:  # fmt: skip
         self._detokenizer = None
         if tokenizer is not None and sampling.detokenize:
             self._detokenizer = tokenizer.detokenizer(
                 prompt_token_ids, sampling.skip_special_tokens, sampling.spaces_between_special_tokens
             )
-        self._stops = StopMatcher(sampling.stop_strings, sampling.include_stop_str_in_output)
+        self._stops = StopMatcher(stops or sampling.stop_strings, sampling.include_stop_str_in_output)
         self._watching = bool(sampling.stop_strings)
         self._show_stop_token = sampling.include_stop_str_in_output
         self._min_tokens = sampling.min_tokens

@@ -7,7 +7,8 @@ engines or of HTTP.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,9 +18,10 @@ from turret.sampling import SamplingParams
 from turret.text.chat import ChatOptions, ChatTemplate, read_template
 from turret.text.load import TokenizerOptions, load_tokenizer
 from turret.text.output import OutputText
+from turret.text.stops import StopAutomaton
 from turret.text.tokenizer import Tokenizer
 
-__all__ = ["ChatPrompt", "TextOptions", "TextProcessor"]
+__all__ = ["ChatPrompt", "TextOptions", "TextProcessor", "Truncation"]
 
 _CHAT = ChatOptions()
 
@@ -32,6 +34,14 @@ class TextOptions(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     max_model_len: int | None = None
     skip_tokenizer: bool = False
+
+
+class Truncation(msgspec.Struct, frozen=True):
+    """Keep `tokens` of a prompt that has more: -1 means as many as the context holds with one token left to generate.
+    `side` is the side that is cut off."""
+
+    tokens: int
+    side: Literal["left", "right"] = "left"
 
 
 class ChatPrompt(msgspec.Struct, frozen=True):
@@ -59,6 +69,8 @@ class TextProcessor:
         own = tokenizer.specials.eos_token_id if tokenizer is not None else None
         self.eos_token_ids = tuple(dict.fromkeys([*eos_token_ids, *([own] if own is not None else [])]))
         """Ids that end a sequence: those the model's configs name, and the tokenizer's own."""
+        # The sequences of a call, and often those of many calls, share their stop strings.
+        self._automaton = lru_cache(maxsize=16)(StopAutomaton)
 
     @classmethod
     def open(cls, checkpoint: Checkpoint, options: TextOptions = TextOptions()) -> TextProcessor:  # noqa: B008 - frozen
@@ -98,27 +110,26 @@ class TextProcessor:
 
     def encode_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = _CHAT, template: str | None = None,
-        *, add_special_tokens: bool = False, truncate_prompt_tokens: int | None = None,
+        *, add_special_tokens: bool = False, truncation: Truncation | None = None,
     ) -> ChatPrompt:  # fmt: skip
         """A conversation rendered and tokenized. Templates write bos themselves, so no special tokens are added."""
         text = self.render_chat(messages, options, template)
-        return ChatPrompt(text, self.encode_prompt(text, add_special_tokens, truncate_prompt_tokens, param="messages"))
+        return ChatPrompt(text, self.encode_prompt(text, add_special_tokens, truncation, param="messages"))
 
     def encode_prompt(
-        self, prompt: str | Sequence[int], add_special_tokens: bool = True, truncate_prompt_tokens: int | None = None,
+        self, prompt: str | Sequence[int], add_special_tokens: bool = True, truncation: Truncation | None = None,
         *, param: str = "prompt",
     ) -> list[int]:  # fmt: skip
         """Token ids of a prompt (text, or ids, which are checked and copied).
 
-        `truncate_prompt_tokens` keeps the last k tokens; -1 means as many as the context holds with one token left to
-        generate. Raises RequestError for an empty prompt, ids outside the vocabulary, and a prompt too long.
+        Raises RequestError for an empty prompt, ids outside the vocabulary, and a prompt too long.
         """
         if isinstance(prompt, str):
-            self._refuse_absurd(prompt, truncate_prompt_tokens, param)
+            self._refuse_absurd(prompt, truncation, param)
             ids = self.tokenizer.encode(prompt, add_special_tokens)
         else:
             ids = self._checked_ids(prompt, param)
-        ids = self._truncated(ids, truncate_prompt_tokens)
+        ids = self._truncated(ids, truncation)
         if not ids:
             raise RequestError(f"{param} is empty: there is nothing to continue", param)
         if self.max_model_len is not None and len(ids) >= self.max_model_len:
@@ -131,7 +142,8 @@ class TextProcessor:
 
     def output(self, sampling: SamplingParams, prompt_token_ids: Sequence[int] = ()) -> OutputText:
         """The text of one sequence that continues `prompt_token_ids`."""
-        return OutputText(self._tokenizer, sampling, prompt_token_ids)
+        automaton = self._automaton(tuple(sampling.stop_strings)) if sampling.stop_strings else None
+        return OutputText(self._tokenizer, sampling, prompt_token_ids, automaton)
 
     def bad_words_ids(self, words: Sequence[str] | None) -> list[list[int]]:
         """Token sequences that spell the words inside a text, each without and with a space before it."""
@@ -179,9 +191,10 @@ class TextProcessor:
                 raise RequestError(f"{param} holds token id {token_id}, outside the vocabulary of {size} tokens", param)
         return ids
 
-    def _truncated(self, ids: list[int], keep: int | None) -> list[int]:
-        if keep is None:
+    def _truncated(self, ids: list[int], truncation: Truncation | None) -> list[int]:
+        if truncation is None:
             return ids
+        keep = truncation.tokens
         if keep < -1 or keep == 0:
             raise RequestError(f"truncate_prompt_tokens must be -1 or at least 1, got {keep}", "truncate_prompt_tokens")
         if self.max_model_len is not None and keep > self.max_model_len:
@@ -191,13 +204,13 @@ class TextProcessor:
             )
         if keep == -1:
             keep = self.max_model_len - 1 if self.max_model_len is not None else len(ids)
-        return ids[-keep:] if keep else []
+        return ids[max(0, len(ids) - keep) :] if truncation.side == "left" else ids[:keep]
 
-    def _refuse_absurd(self, text: str, keep: int | None, param: str) -> None:
-        """Refuse, before tokenizing it, text that cannot fit whatever its tokens."""
-        if self.max_model_len is None or keep is not None:
+    def _refuse_absurd(self, text: str, truncation: Truncation | None, param: str) -> None:
+        """Refuse, before tokenizing it, text that cannot fit whatever its tokens, or of which hardly anything stays."""
+        if self.max_model_len is None:
             return
-        limit = self.max_model_len * _MAX_CHARACTERS_PER_TOKEN
+        limit = self.max_model_len * _MAX_CHARACTERS_PER_TOKEN * (1 if truncation is None else _MOST_CUT_OFF)
         if len(text) > limit:
             raise RequestError(
                 f"This model's maximum context length is {self.max_model_len} tokens, and the {param} has {len(text)} "
@@ -208,3 +221,5 @@ class TextProcessor:
 
 _MAX_CHARACTERS_PER_TOKEN = 512
 """No known vocabulary has longer tokens (runs of spaces are the longest), even after composition of characters."""
+_MOST_CUT_OFF = 16
+"""How many contexts' worth of text a request with truncate_prompt_tokens may send: the tokens of all are in memory."""

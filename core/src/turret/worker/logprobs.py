@@ -6,6 +6,7 @@ Owns: the values, ranks and best alternatives that are reported. Knows nothing o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,18 @@ def log_normalizer(row: RowMaxima, scratch: NDArray[np.float32]) -> float:
     return row.top + math.log(Softmax(row, 1.0, scratch).total)
 
 
-def token_logprobs(row: RowMaxima, token: int, count: int, shift: float) -> TokenLogprobs:
-    """Value (x - shift), rank and the `count` best tokens (-1: all) at one position.
+def token_logprobs(
+    row: RowMaxima, token: int, count: int, shift: float, chosen: Sequence[int] | None = None
+) -> TokenLogprobs:
+    """Value (x - shift), rank and the `count` best tokens (-1: all), or the `chosen` ones, at one position.
 
     The rank is one more than the number of tokens that are strictly more likely.
     """
     value = row.x[token]
     rank = int(np.count_nonzero(row.x > value)) + 1
-    best = row.largest(row.x.size if count < 0 else count) if count else np.zeros(0, dtype=np.int64)
+    if chosen:
+        best = np.array(chosen, dtype=np.int64)
+    else:
+        best = row.largest(row.x.size if count < 0 else count) if count else np.zeros(0, dtype=np.int64)
     values = row.x[best].astype(np.float64) - shift
     return TokenLogprobs(token, float(value) - shift, rank, best.tolist(), values.tolist())

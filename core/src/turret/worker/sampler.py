@@ -83,7 +83,7 @@ class Sampler:
             if entry.logprobs is not None:
                 reported = self._reported(row, entry.filters, kept) if self._processed else raw
                 shift = log_normalizer(reported, self._scratch) if self._normalize else 0.0
-                logprobs = token_logprobs(reported, token, entry.logprobs, shift)
+                logprobs = token_logprobs(reported, token, entry.logprobs, shift, entry.logprob_ids)
             return Sampled(token, logprobs)
         except (ArithmeticError, ValueError, IndexError) as error:
             return Sampled(None, error=f"sampling failed: {error}")

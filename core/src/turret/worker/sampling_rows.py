@@ -20,13 +20,14 @@ __all__ = ["SamplingRow", "SamplingRows"]
 class SamplingRow:
     """One request: `filters` is None when it is greedy, `rules` None when nothing changes its logits."""
 
-    __slots__ = ("filters", "logprobs", "num_outputs", "rules", "seed")
+    __slots__ = ("filters", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
 
     def __init__(self, request: Request, outputs: Sequence[int]) -> None:
         sampling = request.sampling
         self.filters = None if sampling.greedy else Filters(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
         self.logprobs = sampling.logprobs
+        self.logprob_ids = sampling.logprob_token_ids
         self.seed = request.seed
         self.num_outputs = len(outputs)
         rules = TokenRules(request, outputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,9 +19,9 @@ from starlette.responses import Response
 from turret.errors import RequestError
 from turret.server.choices import ChoiceDelta
 from turret.server.conversation import answer_role, check_tools, echoed_text, render
-from turret.server.generation import ChoiceResult, GenerationRun
 from turret.server.json_answer import as_json
-from turret.server.logprobs import LogprobWriter
+from turret.server.logprobs import LogprobWriter, num_alternatives
+from turret.server.results import ChoiceResult, Run, collect
 from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
@@ -65,22 +66,31 @@ async def _start(state: ServerState, context: CallContext, body: ChatRequest) ->
         logprobs=top if body.logprobs else None,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
-    job = state.job(context, [await render(state, body)], params, body)
+    prompt = await render(state, body)
+    job = state.job(context, [prompt.token_ids], params, body)
     # Before the run takes its place in the queue: opening a session may fail.
     readers = tool_readers(state, body, params.n) if calls_tools else None
-    return _ChatCall(state, body, state.generator.start(job), readers)
+    prompt_text = prompt.text if body.return_prompt_text else None
+    return _ChatCall(state, body, state.generator.start(job), _Extras(readers, prompt_text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Extras:
+    """What some calls want: `readers` that find the tool calls, one for each choice, and the prompt as it was read."""
+
+    readers: list[ToolReader] | None
+    prompt_text: str | None
 
 
 class _ChatCall:
-    """One call: the run and how to write it down; `readers` find the tool calls, one for each choice."""
+    """One call: the run and how to write it down."""
 
-    def __init__(
-        self, state: ServerState, body: ChatRequest, run: GenerationRun, readers: list[ToolReader] | None
-    ) -> None:
+    def __init__(self, state: ServerState, body: ChatRequest, run: Run, extras: _Extras) -> None:
         self._state = state
         self._body = body
         self._run = run
-        self._readers = readers
+        self._readers = extras.readers
+        self._prompt_text = extras.prompt_text
         self._role = answer_role(state, body)
         self._echo = echoed_text(body, self._role)
         self._head = StreamHead(
@@ -92,10 +102,11 @@ class _ChatCall:
         )
         self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details)
         self._wants_ids = bool(body.return_token_ids)
+        self._top = num_alternatives(body, body.top_logprobs, state.parts.vocab_size)
 
     async def answer(self) -> Response:
         """The whole answer."""
-        results = await self._run.collect(None if self._readers is None else self._read)
+        results = await collect(self._run, None if self._readers is None else self._read)
         head, wants_prompt = self._head, self._body.prompt_logprobs is not None
         return as_json(
             ChatCompletion(
@@ -106,6 +117,7 @@ class _ChatCall:
                 usage=self._usage.now(),
                 prompt_logprobs=self._logprobs.prompt(results[0].prompt_logprobs or []) if wants_prompt else UNSET,
                 prompt_token_ids=self._run.job.prompts[0] if self._wants_ids else UNSET,
+                prompt_text=UNSET if self._prompt_text is None else self._prompt_text,
             )
         )
 
@@ -134,6 +146,8 @@ class _ChatCall:
         """The role chunk, and the echoed text after it."""
         if self._wants_ids:
             extra = b',"prompt_token_ids":' + encode(self._run.job.prompts[0]) + extra
+        if self._prompt_text is not None:
+            extra = b',"prompt_text":' + encode(self._prompt_text) + extra
         role = b'"delta":{"role":%b,"content":""}' % encode(self._role)
         chunk = writer.choice(index, role + OPEN_END, extra)
         if self._echo:
@@ -195,7 +209,4 @@ class _ChatCall:
         return "tool_calls" if called and reason == "stop" else reason
 
     def _written(self, delta: ChoiceDelta) -> ChatLogprobs:
-        top = self._body.top_logprobs or 0
-        return ChatLogprobs(
-            self._logprobs.chat(delta.logprobs or [], self._state.parts.vocab_size if top == -1 else top)
-        )
+        return ChatLogprobs(self._logprobs.chat(delta.logprobs or [], self._top))

@@ -17,10 +17,10 @@ from starlette.responses import Response
 from turret.errors import RequestError
 from turret.messages import TokenLogprobs
 from turret.server.choices import ChoiceDelta
-from turret.server.generation import ChoiceResult, GenerationRun
 from turret.server.json_answer import as_json
-from turret.server.logprobs import LogprobWriter
+from turret.server.logprobs import LogprobWriter, num_alternatives
 from turret.server.prompts import Prompt, read_prompts
+from turret.server.results import ChoiceResult, Run, collect
 from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
@@ -67,7 +67,7 @@ class _CompletionCall:
     """One call: the run and how to write it down. `scoring` hides the one token that had to be generated."""
 
     def __init__(
-        self, state: ServerState, body: CompletionRequest, run: GenerationRun, prompts: list[Prompt], scoring: bool
+        self, state: ServerState, body: CompletionRequest, run: Run, prompts: list[Prompt], scoring: bool
     ) -> None:
         self._state = state
         self._body = body
@@ -82,10 +82,11 @@ class _CompletionCall:
             state.parts.text, state.config.server.return_tokens_as_token_ids if as_ids is None else as_ids
         )
         self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details, scoring)
+        self._top = num_alternatives(body, body.logprobs, state.parts.vocab_size)
 
     async def answer(self) -> Response:
         """The whole answer."""
-        results = await self._run.collect()
+        results = await collect(self._run)
         head = self._head
         return as_json(
             Completion(
@@ -166,11 +167,7 @@ class _CompletionCall:
         if first and self._body.echo:
             entries += [self._prompt_ids(delta.index)[0], *(delta.prompt_logprobs or ())]
         entries += delta.logprobs or ()
-        return self._logprobs.completion(entries, self._top(), offset)
-
-    def _top(self) -> int:
-        wanted = self._body.logprobs or 0
-        return self._state.parts.vocab_size if wanted == -1 else wanted
+        return self._logprobs.completion(entries, self._top, offset)
 
     def _prompt_ids(self, choice_index: int) -> list[int]:
         return self._run.job.prompts[choice_index // self._run.job.params.n]

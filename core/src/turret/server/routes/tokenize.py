@@ -35,7 +35,7 @@ def tokenize_routes(state: ServerState) -> APIRouter:
         if body.prompt is not None:
             ids = state.text.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
         else:
-            ids = await render(state, body)
+            ids = (await render(state, body)).token_ids
         names = LogprobWriter(state.text, as_ids=False)
         strings = [names.name(i) for i in ids] if body.return_token_strs else None
         return as_json(

@@ -23,15 +23,21 @@ from turret.server.wire.answers import (
     Usage,
 )
 from turret.server.wire.requests import (
+    AbortRequest,
+    CallFields,
     ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
+    GenerateRequest,
     SamplingFields,
     StreamOptions,
     TokenizeRequest,
+    TokenSampling,
 )
 
 __all__ = [
+    "AbortRequest",
+    "CallFields",
     "ChatChoice",
     "ChatCompletion",
     "ChatLogprobs",
@@ -45,6 +51,7 @@ __all__ = [
     "DetokenizeRequest",
     "ErrorBody",
     "ErrorInfo",
+    "GenerateRequest",
     "ModelCard",
     "ModelList",
     "PromptTokensDetails",
@@ -52,6 +59,7 @@ __all__ = [
     "StreamOptions",
     "TokenChance",
     "TokenLogprob",
+    "TokenSampling",
     "TokenizeRequest",
     "Usage",
 ]

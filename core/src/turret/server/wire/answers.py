@@ -163,6 +163,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
     prompt_logprobs: list[dict[str, Any] | None] | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
