@@ -1,6 +1,9 @@
 """Contracts `tool_parser` and `reasoning_parser`: from model text to tool calls and reasoning.
 
-Owns: the Protocols and their events. No HTTP types. Version 1.0.
+Owns: the Protocols and their events. No HTTP types. Version 1.1.
+
+1.1: a parser may have `special_tokens`, a sequence of strings: special tokens among them reach it even where the client
+asked to skip special tokens. A tool parser may emit `ReasoningDelta`, in formats that mark reasoning themselves.
 
 The result must not depend on how the stream was cut, and nothing emitted is ever taken back.
 """

@@ -104,10 +104,15 @@ class Subject:
         name = f"{self.candidate.top_package}.conformance"
         found = importlib.util.find_spec(name)
         samples = [] if found is None else importlib.import_module(name).samples()
-        mine = [sample for sample in samples if isinstance(sample, kind)]
+        mine = [sample for sample in samples if isinstance(sample, kind) and self._concerns(sample)]
         if not mine:
-            raise NotApplicable(f"{name} ships no {kind.__name__}: only its author can make them")
+            raise NotApplicable(f"{name} ships no {kind.__name__} for it: only its author can make them")
         return mine
+
+    def _concerns(self, sample: object) -> bool:
+        """Whether a sample is for this plugin, where it says which it is for."""
+        parsers = getattr(sample, "parsers", ())
+        return not parsers or self.candidate.name in parsers
 
     def case(self, section: str, name: str, check: Callable[..., None], *args: Any) -> Case:
         return Case(self.candidate.label, section, name, partial(check, *args))

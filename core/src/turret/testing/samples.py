@@ -43,7 +43,10 @@ class ModelSample:
 
 @dataclass(frozen=True)
 class ParserSample:
-    """A whole answer and what it must be read as; `calls` are (name, arguments) with arguments as parsed JSON."""
+    """A whole answer and what it must be read as; `calls` are (name, arguments) with arguments as parsed JSON.
+
+    `parsers` names those of the distribution's parsers that it is for; empty means all.
+    """
 
     name: str
     text: str
@@ -51,3 +54,4 @@ class ParserSample:
     reasoning: str = ""
     calls: tuple[tuple[str, Any], ...] = ()
     context: ParserContext = field(default_factory=ParserContext)
+    parsers: tuple[str, ...] = ()
