@@ -57,7 +57,7 @@ def _engine(spec: EngineSpec, progress: Callable[[str, float], None]) -> InprocE
     """One engine runs in this process; of several each has a process, so that none waits for another's step."""
     parallel = spec.config.parallel
     if parallel.api_server_count > 1:
-        raise ConfigError("api_server_count is an option of `turret serve`; here there is no server", "api-server-count")
+        raise ConfigError("api_server_count is an option of `turret serve`; here is no server", "api-server-count")
     if parallel.data_parallel_size == 1:
         return InprocEngine(build_engine(spec.to_json(), progress))
     if "log_level" not in spec.user_set:  # a library's processes speak up only when something is wrong

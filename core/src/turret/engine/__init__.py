@@ -19,6 +19,7 @@ holds it.
 A factory is `build(config_json: str, progress: Progress) -> EngineCore`.
 """
 
+from turret.engine.attached_link import AttachedLink
 from turret.engine.client import EngineClient
 from turret.engine.core import EngineCore
 from turret.engine.faults import event_error
@@ -33,6 +34,7 @@ from turret.engine.stream import EngineStream
 from turret.engine.thread_link import ThreadLink
 
 __all__ = [
+    "AttachedLink",
     "Client",
     "EngineClient",
     "EngineCore",

@@ -23,11 +23,13 @@ from turret.messages import (
     EngineReady,
     EngineStats,
     Events,
+    Forget,
     Request,
     Submit,
     TokenEvent,
     Utility,
     UtilityReply,
+    Watch,
 )
 
 __all__ = ["EngineClient"]
@@ -144,6 +146,15 @@ class EngineClient:
             return await future
         finally:
             self._calls.pop(call_id, None)
+
+    def watch(self) -> None:
+        """Be the one client that gets the engine's statistics, whoever's requests run."""
+        self._link.send(Watch())
+
+    def forget(self, client: bytes) -> None:
+        """Another client of the engine is gone: its requests are dropped."""
+        if self.dead_reason is None:
+            self._link.send(Forget(client))
 
     async def wait_dead(self) -> str:
         """Block until the engine is gone; why."""

@@ -22,12 +22,14 @@ from turret.messages import (
     EngineFailure,
     EngineStats,
     Events,
+    Forget,
     Request,
     Shutdown,
     Submit,
     TokenEvent,
     Utility,
     UtilityReply,
+    Watch,
 )
 
 __all__ = ["EngineLoop"]
@@ -51,6 +53,8 @@ class EngineLoop:
         self._door = door
         self._owners: dict[str, bytes] = {}
         self._clients: set[bytes] = set()
+        self._buried: set[bytes] = set()  # what they sent may come after the news of their end
+        self._watcher: bytes | None = None  # who alone gets the statistics, if anybody asked for them
         self._outbox: list[TokenEvent] = []
         self._stopping = False
         self._stats_due = 0.0
@@ -102,6 +106,8 @@ class EngineLoop:
                 return
 
     def _handle(self, client: bytes, frame: ClientFrame) -> None:
+        if client in self._buried:
+            return
         self._clients.add(client)
         if isinstance(frame, Submit):
             for request in frame.requests:
@@ -111,6 +117,11 @@ class EngineLoop:
         elif isinstance(frame, Utility):
             self._deliver()  # a client that hears the answer has heard what came before it
             self._door.send(client, self._answer(frame))
+        elif isinstance(frame, Forget):
+            self._buried.add(frame.client)
+            self._forget(frame.client)
+        elif isinstance(frame, Watch):
+            self._watcher = client
         elif isinstance(frame, Shutdown):
             self._stopping = True
 
@@ -153,12 +164,16 @@ class EngineLoop:
             client = owners.get(request_id) if event.finish_reason is None else owners.pop(request_id, None)
             if client is not None:
                 by_client.setdefault(client, []).append(event)
-        if leaving:
+        stats = self._due_stats()
+        watcher = self._watcher
+        if watcher is not None:
+            if stats is not None:
+                by_client.setdefault(watcher, [])
+        elif leaving:
             for client in self._clients:
                 by_client.setdefault(client, [])
-        stats = self._due_stats()
         for client, its_events in by_client.items():
-            self._send(client, its_events, stats)
+            self._send(client, its_events, stats if watcher in (None, client) else None)
 
     def _send(self, client: bytes, events: list[TokenEvent], stats: EngineStats | None = None) -> None:
         if not self._door.send(client, Events(events=events, stats=stats)):
@@ -167,8 +182,11 @@ class EngineLoop:
     def _forget(self, client: bytes) -> None:
         """A client went away without a word: nobody waits for its requests."""
         theirs = [request_id for request_id, owner in self._owners.items() if owner == client]
-        logger.warning("client %s is gone; aborting its %d open requests", client.hex(), len(theirs))
+        if client in self._clients or theirs:
+            logger.warning("client %s is gone; aborting its %d open requests", _shown(client), len(theirs))
         self._clients.discard(client)
+        if self._watcher == client:
+            self._watcher = None
         self._core.abort(theirs)
         for request_id in theirs:
             del self._owners[request_id]
@@ -210,3 +228,8 @@ class EngineLoop:
         if reason is not None:
             for client in list(self._clients):
                 self._door.send(client, EngineFailure(message=reason))
+
+
+def _shown(client: bytes) -> str:
+    """A client's name where it has one to read, else its bytes."""
+    return client.decode() if client.isascii() and client.decode().isprintable() else client.hex()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 
+from turret.engine.frame_socket import FrameSocket
 from turret.engine.ports import Progress, Receiver
 from turret.engine.process import EngineProcess
 from turret.engine.status import Loading, StartFailure
 from turret.errors import EngineDeadError
 from turret.messages import ClientFrame, EngineFailure, EngineReady, Shutdown
-from turret.transport import ClientSocket
 
 __all__ = ["ProcessLink"]
 
@@ -29,7 +29,7 @@ class ProcessLink:
         self._progress: Progress | None = None
         self._ready: asyncio.Future[EngineReady] | None = None
         self._gone = asyncio.Event()
-        self._socket: ClientSocket | None = None
+        self._socket: FrameSocket | None = None
         self._last_words = ""
 
     async def start(self, receiver: Receiver, progress: Progress | None) -> EngineReady:
@@ -45,17 +45,19 @@ class ProcessLink:
         except BaseException:
             await self.stop(0.0)
             raise
-        self._socket = ClientSocket(self._process.address)
-        self._loop.add_reader(self._socket.fileno(), self._on_readable)
+        self._socket = FrameSocket(self._process.address, receiver)
         return ready
+
+    @property
+    def address(self) -> str:
+        """Where other clients reach the engine."""
+        return self._process.address
 
     def send(self, frame: ClientFrame) -> None:
         """Queue a frame; raises `EngineDeadError` when there is no engine, `RequestError` when it is too long."""
-        if self._socket is None or self._loop is None:
+        if self._socket is None:
             raise EngineDeadError("the engine process is not there")
         self._socket.send(frame)
-        if self._socket.readable:  # sending may have swallowed the edge that announces a frame
-            self._loop.call_soon(self._on_readable)
 
     async def stop(self, timeout: float) -> None:
         """Tell the engine to end, wait, then use force."""
@@ -67,13 +69,6 @@ class ProcessLink:
             except TimeoutError:
                 self._last_words = f"the engine did not end within {timeout:g} s and was killed"
         self._release()
-
-    def _on_readable(self) -> None:
-        socket, receiver = self._socket, self._receiver
-        if socket is None or receiver is None:
-            return
-        while (frame := socket.receive()) is not None:
-            receiver.on_frame(frame)
 
     def _on_status(self) -> None:
         said = self._process.read_status()
@@ -95,7 +90,8 @@ class ProcessLink:
         """The child is dead: first what it still sent, then the end."""
         if self._loop is not None:
             self._loop.remove_reader(self._process.status_fd)
-        self._on_readable()
+        if self._socket is not None:
+            self._socket.drain()
         self._gone.set()
         reason = self._last_words or self._process.death()
         self._settle(EngineDeadError(f"{reason} during start"))
@@ -113,8 +109,6 @@ class ProcessLink:
     def _release(self) -> None:
         socket, self._socket = self._socket, None
         if socket is not None:
-            if self._loop is not None:
-                self._loop.remove_reader(socket.fileno())
             socket.close()
         if self._loop is not None and not self._gone.is_set() and self._process.launched:
             self._loop.remove_reader(self._process.status_fd)

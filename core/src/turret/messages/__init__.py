@@ -12,10 +12,12 @@ from turret.messages.frames import (
     EngineReady,
     EngineStats,
     Events,
+    Forget,
     Shutdown,
     Submit,
     Utility,
     UtilityReply,
+    Watch,
 )
 from turret.messages.kv import KVCacheConfig, KVGroup, KVGroupKind
 from turret.messages.request import FinishReason, Request, TokenEvent, TokenLogprobs
@@ -30,6 +32,7 @@ __all__ = [
     "EngineStats",
     "Events",
     "FinishReason",
+    "Forget",
     "KVCacheConfig",
     "KVGroup",
     "KVGroupKind",
@@ -45,5 +48,6 @@ __all__ = [
     "TokenLogprobs",
     "Utility",
     "UtilityReply",
+    "Watch",
     "WorkerFacts",
 ]

@@ -19,10 +19,12 @@ __all__ = [
     "EngineReady",
     "EngineStats",
     "Events",
+    "Forget",
     "Shutdown",
     "Submit",
     "Utility",
     "UtilityReply",
+    "Watch",
 ]
 
 
@@ -46,11 +48,21 @@ class Utility(msgspec.Struct, frozen=True, tag="utility"):
     args: list[Any] = []
 
 
+class Forget(msgspec.Struct, frozen=True, tag="forget"):
+    """Another client is gone: drop its requests, nobody waits for them."""
+
+    client: bytes
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """From now on all statistics go to this client, whoever's requests run, and to no other."""
+
+
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
     """End the engine; running requests get an abort event first."""
 
 
-ClientFrame = Submit | Abort | Utility | Shutdown
+ClientFrame = Submit | Abort | Utility | Forget | Watch | Shutdown
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,17 +90,17 @@ class EngineSocket:
 
 
 class ClientSocket:
-    """A client's end. Use it from one thread.
+    """A client's end. Use it from one thread. `name` is what the engine knows it by; unset: one of its own.
 
     `fileno` tells an event loop when to look. It speaks on edges only: after it fired, call `receive` until it gives
     None, and after each `send` ask `readable`, since sending may swallow an edge.
     """
 
-    def __init__(self, address: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, address: str, max_frame_bytes: int = MAX_FRAME_BYTES, name: bytes | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._context = zmq.Context(io_threads=1)
         self._socket = _open(self._context, zmq.DEALER, max_frame_bytes)
-        self._socket.setsockopt(zmq.IDENTITY, b"c" + os.urandom(8))
+        self._socket.setsockopt(zmq.IDENTITY, name or b"c" + os.urandom(8))
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self._socket.connect(address)
         self._encoder = msgspec.msgpack.Encoder()
