@@ -150,9 +150,9 @@ def serving(
         await client.start()
         text = make_text(settings["max_model_len"])
         made = ServerParts(
-            text=text, client=client, model_names=("tiny", "alias"), max_model_len=settings["max_model_len"],
+            text=text, client=client, max_model_len=settings["max_model_len"],
             vocab_size=text.tokenizer.vocab_size, eos_token_ids=(text.tokenizer.specials.eos_token_id or 0,),
-            **{"model_root": "/models/tiny", **(parts or {})},
+            **{"model_names": ("tiny", "alias"), "model_root": "/models/tiny", **(parts or {})},
         )
         listener = bind(config.server, config.tls)
         url = listener.url

@@ -131,3 +131,26 @@ def test_requests_are_logged_when_asked_for(serve, caplog):
     with serve() as running:
         httpx.post(f"{running.url}/v1/completions", json={"prompt": "Hello", "max_tokens": 2, "request_id": "mine"})
     assert not any("mine" in r.getMessage() for r in caplog.records)
+
+
+def test_outputs_are_logged_when_asked_for(serve, caplog, until):
+    caplog.set_level("INFO", "turret.server")
+    options = {"enable_log_requests": True, "enable_log_outputs": True, "max_log_len": 4}
+    with serve(SLOW, **options) as running:
+        body = {"prompt": "Hello", "max_tokens": 6, "n": 2, "request_id": "mine"}
+        texts = [c["text"] for c in httpx.post(f"{running.url}/v1/completions", json=body).json()["choices"]]
+        said = [r.getMessage() for r in caplog.records if "choice" in r.getMessage()]
+        assert sorted(said) == [f"request mine: choice {i} (length): {t[:4]!r}" for i, t in enumerate(texts)]
+        caplog.clear()
+        with httpx.stream("POST", f"{running.url}/v1/completions", json={**BODY, "stream": True}) as stream:
+            next(stream.iter_text())
+        until(lambda: any("choice 0 (unfinished)" in r.getMessage() for r in caplog.records))
+
+
+def test_stacks_of_errors_are_logged_when_asked_for(serve, caplog):
+    for asked in (False, True):
+        caplog.clear()
+        with serve(log_error_stack=asked) as running:
+            assert httpx.post(f"{running.url}/v1/completions", json={"prompt": ""}).status_code == 400
+        stacks = [r for r in caplog.records if r.exc_info]
+        assert bool(stacks) == asked

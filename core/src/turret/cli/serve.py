@@ -36,8 +36,10 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
     from turret.compose.server import begin_server
     from turret.server.listening import bind
     from turret.server.middleware import load_middleware
+    from turret.server.tracing import check_tracing
 
     load_middleware(config.server.middleware)
+    check_tracing(config.observability.otlp_traces_endpoint)
     listener = bind(config.server, config.tls)
     try:
         pending = begin_server(config, user_set, added.hooks, added.values)

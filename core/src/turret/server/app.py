@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from turret.config import Config
 from turret.server.auth import ApiKeyGuard
 from turret.server.handlers import add_handlers
+from turret.server.http_metrics import HttpCounter
 from turret.server.middleware import add_named_middleware
 from turret.server.openapi import add_openapi
 from turret.server.parts import ServerParts
@@ -55,9 +56,9 @@ def create_app(parts: ServerParts, config: Config) -> FastAPI:
     app.state.turret = state
     for router in (models_routes, completions_routes, chat_routes, tokenize_routes, operations_routes):
         app.include_router(router(state))
-    add_handlers(app)
+    add_handlers(app, config.observability.log_error_stack)
     add_openapi(app, STRUCTS, ErrorBody)
-    _add_middleware(app, config)
+    _add_middleware(app, state)
     return app
 
 
@@ -68,10 +69,10 @@ def state_of(app: FastAPI) -> ServerState:
     return state
 
 
-def _add_middleware(app: FastAPI, config: Config) -> None:
+def _add_middleware(app: FastAPI, state: ServerState) -> None:
     """Outermost last: CORS answers preflights before keys are asked for, and even a refusal echoes its request id. The
     operator's own sees everything first."""
-    server = config.server
+    server = state.config.server
     if server.api_key:
         app.add_middleware(ApiKeyGuard, keys=server.api_key)
     app.add_middleware(
@@ -81,6 +82,7 @@ def _add_middleware(app: FastAPI, config: Config) -> None:
         allow_methods=server.allowed_methods,
         allow_headers=server.allowed_headers,
     )
+    app.add_middleware(HttpCounter, series=state.metrics.http)
     if server.enable_request_id_headers:
         app.add_middleware(RequestIdEcho)
     add_named_middleware(app, server.middleware)

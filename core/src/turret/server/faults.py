@@ -25,7 +25,10 @@ from turret.errors import (
 )
 from turret.server.wire import ErrorBody, ErrorInfo
 
-__all__ = ["BodyError", "BodyTooLargeError", "Fault", "error_event", "fault_of"]
+__all__ = ["REFUSALS", "BodyError", "BodyTooLargeError", "Fault", "error_event", "fault_of", "refusal_of"]
+
+REFUSALS = ("queue_full", "queue_timeout", "shutting_down", "engine_dead", "invalid", "unknown_model", "unsupported")
+"""Why a call gets no work done, for the metric that counts them."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 SOURCE_PATH = re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+\.py)")
@@ -69,6 +72,19 @@ def fault_of(error: BaseException) -> Fault:
     param = error.param if isinstance(error, RequestError) else None
     retry = error.retry_after if isinstance(error, CapacityError) else None
     return Fault(error.status, _type_of(error), _clean(str(error)), param, retry)
+
+
+def refusal_of(error: BaseException, draining: bool) -> str | None:
+    """Which of `REFUSALS` an exception is; None for a failure."""
+    kinds: list[tuple[type[TurretError], str]] = [
+        (QueueFullError, "queue_full"),
+        (CapacityError, "shutting_down" if draining else "queue_timeout"),
+        (ModelNotFoundError, "unknown_model"),
+        (RequestError, "invalid"),
+        (NotSupportedError, "unsupported"),
+        (EngineDeadError, "engine_dead"),
+    ]
+    return next((reason for kind, reason in kinds if isinstance(error, kind)), None)
 
 
 def _type_of(error: TurretError) -> str:

@@ -6,6 +6,7 @@ what raised it.
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 
 from fastapi import FastAPI
@@ -16,26 +17,37 @@ from starlette.responses import Response
 
 from turret.errors import TurretError
 from turret.server.connection import ClientGone
-from turret.server.faults import Fault, fault_of
+from turret.server.faults import Fault, fault_of, refusal_of
 
 __all__ = ["add_handlers"]
+
+log = logging.getLogger("turret.server")
 
 CLIENT_CLOSED_REQUEST = 499
 """Status for the access log when nobody is left to answer (nginx's number)."""
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Register the handlers."""
-    app.add_exception_handler(TurretError, _on_error)
+def add_handlers(app: FastAPI, log_stack: bool = False) -> None:
+    """Register the handlers; with `log_stack` (--log-error-stack) each error on purpose leaves its stack in the log."""
+    app.add_exception_handler(TurretError, _on_error_told if log_stack else _on_error)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(ClientGone, _on_client_gone)
     app.add_exception_handler(Exception, _on_error)
 
 
-async def _on_error(_: Request, error: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
     """Errors raised on purpose tell their story; others stay private, and uvicorn logs them."""
+    state = request.app.state.turret
+    if (reason := refusal_of(error, state.lifecycle.draining)) is not None:
+        state.metrics.refused(reason)
     return _answer(fault_of(error))
+
+
+async def _on_error_told(request: Request, error: Exception) -> Response:
+    """As `_on_error`, with the stack in the log."""
+    log.error("%s %s is answered with an error", request.method, request.url.path, exc_info=error)
+    return await _on_error(request, error)
 
 
 async def _on_http(_: Request, error: Exception) -> Response:

@@ -1,20 +1,24 @@
 """Prometheus metrics: names, labels and buckets that dashboards for vLLM know, under `turret:`.
 
-Owns: the registry and every series in it. Knows nothing of where the numbers come from: the generator reports requests,
-and engine counters are read from `EngineStats` at scrape time. Every child exists at zero from the start.
+Owns: the registry and the series of requests and engines. Knows nothing of where the numbers come from: the generator
+reports requests, and engine counters are read from `EngineStats` at scrape time. Every child exists at zero from the
+start.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from turret.messages import EngineStats, FinishReason
 from turret.server.buckets import FIRST_TOKEN, INTER_TOKEN, N_CHOICES, PHASE, STEP_TOKENS, token_buckets
+from turret.server.faults import REFUSALS
+from turret.server.http_metrics import HttpSeries
 
 __all__ = ["RequestSeries", "ServerMetrics"]
 
@@ -26,11 +30,27 @@ COUNTERS = {
     "num_preemptions": ("preemptions_total", "Requests that lost their cache and were recomputed."),
     "prompt_tokens": ("prompt_tokens_total", "Prompt tokens processed."),
     "generation_tokens": ("generation_tokens_total", "Tokens generated."),
+    "prompt_tokens_cached": ("prefix_cache_hits_total", "Prompt tokens that were not computed again."),
 }
+NOTHING_YET = {
+    "external_prefix_cache_queries": "Prompt tokens looked up in a cache outside the engine (there is none).",
+    "external_prefix_cache_hits": "Prompt tokens found there.",
+    "mm_cache_queries": "Media looked up in the cache of processed media (there is none).",
+    "mm_cache_hits": "Media found there.",
+    "corrupted_requests": "Requests whose logits were no numbers (they fail instead, and count as errors).",
+}
+"""Counters of what is not here, which dashboards read all the same: always 0."""
 GAUGES = {
     "num_requests_running": ("num_running", "Requests in the batch."),
     "num_requests_waiting": ("num_waiting", "Requests in the queue."),
     "kv_cache_usage_perc": ("kv_cache_usage", "Share of the KV cache in use, 0 to 1."),
+}
+
+
+OURS = re.compile(rb"^(# (?:HELP|TYPE) )?turret:")
+OLDER = {
+    b"kv_cache_usage_perc": b"gpu_cache_usage_perc",
+    b"inter_token_latency_seconds": b"time_per_output_token_seconds",
 }
 
 
@@ -54,6 +74,28 @@ class _EngineSeries(Collector):
             for index, stats in enumerate(found):
                 gauge.add_metric((self._model_name, str(index)), getattr(stats, field))
             yield gauge
+        yield from self._fixed(found)
+
+    def _fixed(self, found: Sequence[EngineStats]) -> Iterable[Metric]:
+        """What dashboards read and what never changes here."""
+        waiting = GaugeMetricFamily(
+            "turret:num_requests_waiting_by_reason", "Requests in the queue, by what they wait for.",
+            labels=(*LABELS, "reason"),
+        )  # fmt: skip
+        sleep = GaugeMetricFamily(
+            "turret:engine_sleep_state", "1 for the state the engine is in.", labels=(*LABELS, "sleep_state")
+        )
+        nothing = {name: CounterMetricFamily(f"turret:{name}", text, labels=LABELS)
+                   for name, text in NOTHING_YET.items()}  # fmt: skip
+        for index, stats in enumerate(found):
+            labels = (self._model_name, str(index))
+            waiting.add_metric((*labels, "capacity"), stats.num_waiting)
+            waiting.add_metric((*labels, "deferred"), 0)
+            for state in ("awake", "weights_offloaded", "discard_all"):
+                sleep.add_metric((*labels, state), float(state == "awake"))
+            for counter in nothing.values():
+                counter.add_metric(labels, 0)
+        yield from (waiting, sleep, *nothing.values())
 
 
 class RequestSeries:
@@ -65,6 +107,7 @@ class RequestSeries:
 
         self._finished = {reason.value: reasons.labels(*labels, reason.value) for reason in FinishReason}
         self.prompt_tokens = child("request_prompt_tokens")
+        self.computed_tokens = child("request_prefill_kv_computed_tokens")
         self.generation_tokens = child("request_generation_tokens")
         self.max_generation_tokens = child("request_max_num_generation_tokens")
         self.params_n = child("request_params_n")
@@ -94,14 +137,23 @@ class ServerMetrics:
         max_model_len: int,
         read_stats: Callable[[], Sequence[EngineStats]] | None,
         num_engines: int = 1,
+        compat: str | None = None,
     ) -> None:
         self._registry = CollectorRegistry()
+        self._compat = compat
+        self.http = HttpSeries(self._registry)
+        ProcessCollector(registry=self._registry)
         shapes = _histograms(token_buckets(max_model_len))
         families = {name: self._histogram(name, text, buckets) for name, text, buckets in shapes}
         reasons = Counter(
             "turret:request_success", "Choices that ended, by reason.", (*LABELS, "finished_reason"),
             registry=self._registry,
         )
+        refusals = Counter(
+            "turret:requests_refused", "Calls that got no work done, by why.", ("model_name", "reason"),
+            registry=self._registry,
+        )  # fmt: skip
+        self._refusals = {reason: refusals.labels(model_name, reason) for reason in REFUSALS}
         self.engines = [RequestSeries(families, reasons, (model_name, str(index))) for index in range(num_engines)]
         if read_stats is not None:
             self._registry.register(_EngineSeries(read_stats, model_name))
@@ -112,6 +164,10 @@ class ServerMetrics:
         for size in stats.step_tokens:
             series.step_tokens.observe(size)
 
+    def refused(self, reason: str) -> None:
+        """Count one call that got no work done: `reason` is one of `REFUSALS`."""
+        self._refusals[reason].inc()
+
     def cache_config(self, settings: Sequence[Mapping[str, Any]]) -> None:
         """Publish each engine's cache settings as labels of a gauge that is always 1."""
         names = (*settings[0], "engine")
@@ -121,16 +177,29 @@ class ServerMetrics:
 
     def expose(self) -> bytes:
         """All series in Prometheus text format 0.0.4."""
-        return generate_latest(self._registry)
+        text = generate_latest(self._registry)
+        return text if self._compat is None else text + _under_other_names(text, self._compat)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"turret:{name}", text, LABELS, buckets=buckets, registry=self._registry)
+
+
+def _under_other_names(text: bytes, prefix: str) -> bytes:
+    """The series of turret again under another product's prefix, and some of them under names that were given up there
+    but that older dashboards still read."""
+    new = prefix.encode() + b":"
+    lines = [OURS.sub(rb"\1" + new, line) for line in text.split(b"\n") if OURS.match(line)]
+    for name, older in OLDER.items():
+        own = re.compile(rb"^(# (?:HELP|TYPE) )?" + new + name + rb"(?=_bucket|_sum|_count|_created|[ {])")
+        lines += [own.sub(rb"\1" + new + older, line) for line in lines if own.match(line)]
+    return b"\n".join(lines) + b"\n"
 
 
 def _histograms(tokens: tuple[float, ...]) -> Iterable[tuple[str, str, tuple[float, ...]]]:
     """Name, text and buckets of each histogram."""
     return (
         ("request_prompt_tokens", "Prompt tokens of a request.", tokens),
+        ("request_prefill_kv_computed_tokens", "Prompt tokens of a request that no cache held.", tokens),
         ("request_generation_tokens", "Tokens a request got.", tokens),
         ("request_max_num_generation_tokens", "Longest of a request's choices, in tokens.", tokens),
         ("request_params_n", "Choices asked for.", N_CHOICES),

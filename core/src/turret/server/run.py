@@ -124,6 +124,8 @@ async def run_server(
             task.cancel()
         listener.close()
         await parts.client.shutdown()
+        if (tracer := state.generator.tracer) is not None:
+            await asyncio.to_thread(tracer.close)
 
 
 async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:
