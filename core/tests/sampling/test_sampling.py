@@ -35,6 +35,8 @@ NUMBERS = ("presence_penalty", "frequency_penalty", "repetition_penalty", "tempe
         ("stop", ["a", ["a", "b"], [], None], ["", ["a", ""]], "empty string"),
         ("bad_words", [["a"], [], None], [[""]], "empty string"),
         ("stop_token_ids", [[1, 2], [], None], [["a"], [True], [1.0]], "only integers"),
+        ("stop", [["a"] * 1024], [["a"] * 1025, ["a" * 16385]], "1024 strings of 16384 characters"),
+        ("bad_words", [["a"] * 1024], [["a"] * 1025, ["a" * 16385]], "1024 strings of 16384 characters"),
         ("allowed_token_ids", [[1], None], [["a"]], "only integers"),
         ("allowed_token_ids", [[1], None], [[]], "must not be empty"),
         ("logit_bias", [{1: 3.0}, {}, None], [{1: math.inf}, {1: math.nan}, {"1": 1.0}, {1: "x"}], "finite numbers"),

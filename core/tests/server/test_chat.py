@@ -124,6 +124,30 @@ def test_continue_final_message(tiny, client):
         )
 
 
+def test_the_prompt_as_it_was_read(tiny):
+    body = {"messages": MESSAGES, "max_tokens": 2, "return_prompt_text": True}
+    assert httpx.post(f"{tiny.url}/v1/chat/completions", json=body).json()["prompt_text"] == PROMPT
+    got = events(tiny, **body)
+    assert [e.get("prompt_text") for e in got] == [PROMPT, None, None]
+
+
+def test_developers_are_the_system_where_the_template_knows_no_developer(tiny, client):
+    messages = [{"role": "developer", "content": "Be brief."}, MESSAGES[1]]
+    answer = client.chat.completions.create(model="tiny", messages=messages, max_tokens=5)
+    assert answer.choices[0].message.content == tiny.answer(PROMPT, 5)
+
+
+def test_content_may_be_null_and_tool_messages_are_rendered(tiny, client):
+    call = {"id": "1", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Time?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "noon"},
+    ]  # fmt: skip
+    answer = client.chat.completions.create(model="tiny", messages=messages, max_tokens=5)
+    prompt = "<user>Time?|<assistant>|<tool>noon<assistant>"
+    assert answer.choices[0].message.content == tiny.answer(prompt, 5)
+
+
 def test_text_parts_are_text(tiny, client):
     parts = [{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
     answer = client.chat.completions.create(model="tiny", messages=parts, max_tokens=5)

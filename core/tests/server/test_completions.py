@@ -143,6 +143,42 @@ def test_prompt_logprobs(tiny, client):
     assert entries[1]["0"] == {"logprob": -1.0, "rank": 1, "decoded_token": "!"}
 
 
+def test_truncation_can_keep_the_beginning(tiny, client):
+    answer = client.completions.create(
+        model="tiny", prompt="Hello long", max_tokens=4, echo=True,
+        extra_body={"truncate_prompt_tokens": 5, "truncation_side": "right"},
+    )  # fmt: skip
+    assert answer.choices[0].text == "Hello" + tiny.answer("Hello", 4)
+
+
+def test_a_request_may_ask_for_larger_chunks(tiny, client):
+    stream = client.completions.create(
+        model="tiny", prompt="Hello", max_tokens=9, stream=True, extra_body={"stream_interval": 4}
+    )
+    texts = [chunk.choices[0].text for chunk in stream]
+    assert [len(text) for text in texts] == [1, 4, 4] and "".join(texts) == tiny.answer("Hello", 9)
+
+
+def test_many_stop_strings_are_one(tiny, client):
+    whole = tiny.answer("Hello", 30)
+    stops = [*(f"never {i}" for i in range(1000)), whole[20:23]]
+    assert client.completions.create(
+        model="tiny", prompt="Hello", max_tokens=30, stop=stops
+    ).choices[0].text == whole[:20]
+
+
+def test_a_gateways_priority_wins(serve):
+    with serve(scheduling_policy="priority") as running:
+        body = {"prompt": "Hello", "max_tokens": 2}
+        headers = {"x-vllm-priority": "-3"}
+        assert httpx.post(f"{running.url}/v1/completions", json=body, headers=headers).status_code == 200
+        refused = httpx.post(f"{running.url}/v1/completions", json=body, headers={"x-vllm-priority": "high"})
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "X-Vllm-Priority"
+    with serve() as running:
+        refused = httpx.post(f"{running.url}/v1/completions", json=body, headers=headers)
+        assert refused.status_code == 400 and "priority is -3" in refused.json()["error"]["message"]
+
+
 def test_truncation_keeps_the_end(tiny, client):
     answer = client.completions.create(
         model="tiny", prompt="long Hello", max_tokens=4, echo=True, extra_body={"truncate_prompt_tokens": 5}

@@ -11,6 +11,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from turret.errors import ConfigError, RequestError
 from turret.text import ChatOptions, ChatTemplate, ContentFormat, read_template
+from turret.text.conversation import normalize_messages
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
@@ -349,3 +350,20 @@ def test_template_from_a_file_or_inline(tmp_path: Path) -> None:
     assert read_template(CHATML) == CHATML
     with pytest.raises(ConfigError, match=r"neither a file nor a Jinja template"):
         read_template("no-such-file.jinja")
+
+
+def test_a_template_that_knows_developers_gets_them() -> None:
+    messages = [{"role": "developer", "content": "x"}]
+    loop = "{% for m in messages %}{{ m.role }};{% endfor %}"
+    assert ChatTemplate(loop, {}).render(messages, ChatOptions()) == "system;"
+    knows = loop + "{% if messages[0].role == 'developer' %}!{% endif %}"
+    assert ChatTemplate(knows, {}).render(messages, ChatOptions()) == "developer;!"
+
+
+def test_tool_calls_that_are_no_list_and_arguments_beyond_all_depth() -> None:
+    with pytest.raises(RequestError, match="tool_calls must be a list"):
+        normalize_messages([{"role": "assistant", "tool_calls": 3}], ContentFormat.STRING)
+    deep = "[" * 20_000 + "]" * 20_000
+    call = {"function": {"name": "f", "arguments": deep}}
+    (message,) = normalize_messages([{"role": "assistant", "tool_calls": [call]}], ContentFormat.STRING)
+    assert message["tool_calls"][0]["function"]["arguments"] == deep

@@ -86,3 +86,11 @@ def test_long_stop_strings_cost_linear_time() -> None:
     matcher = StopMatcher(["a" * 20_000 + "b"])
     shown = "".join(matcher.push("a" * 100).text for _ in range(2_000)) + matcher.flush()
     assert shown == "a" * 200_000
+
+
+def test_many_stop_strings_cost_no_more_than_one() -> None:
+    """Five thousand strings against text that always begins one of them."""
+    matcher = StopMatcher([f"ab{i}c" for i in range(5_000)])
+    text = "ab4999x" * 20_000
+    assert matcher.push(text).text + matcher.flush() == text
+    assert matcher.push("ab77c").stop == "ab77c"

@@ -269,6 +269,15 @@ def test_logprobs_modes(mode, kind):
     assert got.logprobs.logprob == pytest.approx(values[got.token], abs=2e-6, rel=1e-5)
 
 
+def test_chosen_tokens_are_reported_in_their_order():
+    logits = random_logits(5, 700)
+    [got] = sample(logits[None], make_request(temperature=0.0, logprobs=1, logprob_token_ids=[600, 3, 77]))
+    want = log_softmax(logits.astype(np.float64))
+    assert got.logprobs.top_ids == [600, 3, 77]
+    assert got.logprobs.top_logprobs == pytest.approx(want[[600, 3, 77]], abs=2e-6)
+    assert got.logprobs.rank == 1 and got.token == int(logits.argmax())
+
+
 def test_prompt_logprobs_match_reference():
     logits = np.stack([random_logits(i, 1000) for i in range(4)])
     tokens = [3, 999, 0, 512]

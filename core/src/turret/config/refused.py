@@ -93,7 +93,7 @@ _FEATURES = {
     "spec-decode": ("speculative decoding is not in this version", "speculative-config"),
     "kv-transfer": (
         "KV blocks do not leave the engine in this version",
-        "kv-transfer-config kv-events-config ec-transfer-config tokens-only",
+        "kv-transfer-config kv-events-config ec-transfer-config",
     ),
     "graphs": (
         "there are no CUDA graphs to tune in this version; --enforce-eager switches recording off",
@@ -123,7 +123,6 @@ _FEATURES = {
     ),
     "platform-config": ("platforms take their options as --plugin-config platform:NAME.key=value", "additional-config"),
     "request-log": ("requests are not logged unless --enable-log-requests is given", "disable-log-requests"),
-    "tokenizer-info": ("the tokenizer's configuration is not published", "enable-tokenizer-info-endpoint"),
     "remote-code": (
         "code shipped with a model is read at the model's own --revision",
         "code-revision",

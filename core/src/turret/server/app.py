@@ -5,9 +5,10 @@ Owns: `create_app`. Knows nothing of sockets or processes; loads neither torch n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from turret.config import Config
@@ -20,24 +21,30 @@ from turret.server.parts import ServerParts
 from turret.server.request_ids import RequestIdEcho
 from turret.server.routes.chat import chat_routes
 from turret.server.routes.completions import completions_routes
+from turret.server.routes.development import development_routes
 from turret.server.routes.models import models_routes
 from turret.server.routes.operations import operations_routes
 from turret.server.routes.tokenize import tokenize_routes
+from turret.server.routes.tokens import tokens_routes
 from turret.server.state import ServerState, build_state
 from turret.server.wire import (
+    AbortRequest,
     ChatCompletion,
     ChatRequest,
     Completion,
     CompletionRequest,
     DetokenizeRequest,
     ErrorBody,
+    GenerateRequest,
+    TokenAnswer,
     TokenizeRequest,
 )
 
 __all__ = ["create_app", "state_of"]
 
 STRUCTS: list[type] = [
-    ChatRequest, ChatCompletion, CompletionRequest, Completion, TokenizeRequest, DetokenizeRequest,
+    ChatRequest, ChatCompletion, CompletionRequest, Completion, TokenizeRequest, DetokenizeRequest, GenerateRequest,
+    TokenAnswer, AbortRequest,
 ]  # fmt: skip
 
 
@@ -54,12 +61,23 @@ def create_app(parts: ServerParts, config: Config) -> FastAPI:
         redoc_url="/redoc" if docs else None,
     )
     app.state.turret = state
-    for router in (models_routes, completions_routes, chat_routes, tokenize_routes, operations_routes):
+    for router in _routers(config):
         app.include_router(router(state))
     add_handlers(app, config.observability.log_error_stack)
     add_openapi(app, STRUCTS, ErrorBody)
     _add_middleware(app, state)
     return app
+
+
+def _routers(config: Config) -> list[Callable[[ServerState], APIRouter]]:
+    """The routers that the options ask for."""
+    server = config.server
+    routers: list[Callable[[ServerState], APIRouter]] = [models_routes, tokens_routes, operations_routes]
+    if not server.tokens_only:
+        routers += [completions_routes, chat_routes, tokenize_routes]
+    if server.server_dev_mode:
+        routers.append(development_routes)
+    return routers
 
 
 def state_of(app: FastAPI) -> ServerState:

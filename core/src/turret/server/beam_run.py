@@ -79,8 +79,7 @@ class BeamRun:
         self._tools = tools
         self._ticket = ticket
         self._prompts = [
-            _Prompt(request, BeamSearch(_rules(job, request, limit)))
-            for request, limit in zip(requests, job.max_tokens, strict=True)
+            _prompt(job, request, limit) for request, limit in zip(requests, job.max_tokens, strict=True)
         ]
         self._open: list[str] = []
         self._step = 0
@@ -182,13 +181,20 @@ class BeamRun:
 
 
 def first_requests(job: Generation) -> Generation:
-    """What each step asks of the engine: one token of each prompt, with the likeliest alternatives."""
-    asked = job.params.logprobs or 0
-    count = -1 if asked < 0 else max(asked, 2 * job.params.n)
+    """What the first step asks of the engine: one token of each prompt."""
     step = SamplingParams(
-        temperature=0.0, max_tokens=1, logprobs=count, detokenize=False, stop_token_ids=job.params.stop_token_ids
-    )  # fmt: skip
+        temperature=0.0, max_tokens=1, logprobs=1, detokenize=False, stop_token_ids=job.params.stop_token_ids
+    )
     return replace(job, params=step, max_tokens=tuple(1 for _ in job.prompts))
+
+
+def _prompt(job: Generation, request: Request, limit: int) -> _Prompt:
+    """The search for one prompt, and the request that its steps copy, which asks for as much as the search looks at."""
+    rules = _rules(job, request, limit)
+    asked = job.params.logprobs or 0
+    count = -1 if asked < 0 else max(asked, rules.num_candidates)
+    sampling = request.sampling.replace(logprobs=count)
+    return _Prompt(msgspec.structs.replace(request, sampling=sampling), BeamSearch(rules))
 
 
 def _rules(job: Generation, request: Request, limit: int) -> BeamRules:

@@ -33,8 +33,8 @@ class BeamRules:
 
     @property
     def num_candidates(self) -> int:
-        """Continuations that must be known of each live sequence."""
-        return 2 * self.width
+        """Continuations that must be known of each live sequence: ends that may not be taken yet do not count."""
+        return 2 * self.width + (len(self.ends) if self.min_tokens else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,14 @@ class BeamSearch:
         return self._finished
 
     def _children(self, beam: Beam, thought: TokenLogprobs) -> list[Beam]:
-        rules, children = self._rules, []
+        rules, children = self._rules, list[Beam]()
         alternatives = list(zip(thought.top_ids, thought.top_logprobs, strict=True))
         kept = alternatives[: rules.num_logprobs]
-        for rank, (token, logprob) in enumerate(alternatives[: rules.num_candidates], 1):
+        for rank, (token, logprob) in enumerate(alternatives, 1):
             ends = token in rules.ends
-            if logprob == float("-inf") or (ends and beam.length < rules.min_tokens):
+            if len(children) == 2 * rules.width:
+                break
+            if logprob == -math.inf or (ends and beam.length < rules.min_tokens):
                 continue
             entry = TokenLogprobs(token, logprob, rank, [i for i, _ in kept], [p for _, p in kept])
             reason = FinishReason.STOP if ends else None
@@ -125,7 +127,7 @@ class BeamSearch:
     def _best_to_come(self) -> float:
         """No continuation of what lives can score higher: its sum can only fall, whatever its length."""
         if not self.live:
-            return float("-inf")
+            return -math.inf
         penalty = self._rules.length_penalty
         length = self._rules.max_tokens if penalty > 0 else self.live[0].length + 1
         return self.live[0].total / math.pow(length, penalty)

@@ -25,7 +25,7 @@ from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
 from turret.server.parts import ServerParts
 from turret.server.tracing import TRACE_HEADERS
-from turret.server.wire import SamplingFields
+from turret.server.wire import CallFields, SamplingFields
 from turret.text import TextProcessor
 
 __all__ = ["CallContext", "ServerState", "build_state"]
@@ -39,14 +39,15 @@ MAX_CHOICES = MAX_N
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who calls: the request id to answer with, the tenant to account to, and until when it may wait for its turn,
-    and the trace that it is part of."""
+    """Who calls: the request id to answer with, the tenant to account to, until when it may wait for its turn, the
+    trace that it is part of, and its priority."""
 
     request_id: str
     tenant: str
     arrival_time: float
     queue_deadline: float | None = None
     trace_headers: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,14 @@ class ServerState:
         self.lifecycle.check()
         self.generator.queue.check()
 
-    def begin(self, request: Request, body: SamplingFields) -> CallContext:
+    def begin(self, request: Request, body: CallFields) -> CallContext:
         """Checks that need no prompt: those of `check_open` again, since a body takes time to come, and the model."""
         self.check_open()
         self.check_model(body.model)
-        if body.priority and (order := _WITHOUT_PRIORITY.get(self.config.scheduler.scheduling_policy)):
+        priority = _priority(request.headers.get("x-vllm-priority"), body.priority)
+        if priority and (order := _WITHOUT_PRIORITY.get(self.config.scheduler.scheduling_policy)):
             raise RequestError(
-                f"priority is {body.priority}, but this server runs {order}; "
+                f"priority is {priority}, but this server runs {order}; "
                 "start it with --scheduling-policy priority",
                 "priority",
             )
@@ -92,7 +94,7 @@ class ServerState:
         timeout = self.config.server.queue_timeout
         deadline = queue_deadline(request.headers.get("x-turret-queue-timeout"), timeout, arrival)
         trace = {name: request.headers[name] for name in TRACE_HEADERS if name in request.headers}
-        return CallContext(request_id, self._tenant(request), arrival, deadline, trace)
+        return CallContext(request_id, self.tenant(request), arrival, deadline, trace, priority)
 
     def check_model(self, name: str | None) -> None:
         """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
@@ -113,6 +115,8 @@ class ServerState:
                 "n",
             )
         params.check_against_model(self.parts.vocab_size, self.config.model.max_logprobs)
+        if params.stop_strings and not self.text.has_tokenizer:
+            raise RequestError("stop needs a tokenizer, and this server runs without one; use stop_token_ids", "stop")
         if fields.length_penalty not in (None, 1.0) and not fields.use_beam_search:
             raise RequestError("length_penalty ranks the results of use_beam_search; set that too", "length_penalty")
         field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
@@ -126,7 +130,7 @@ class ServerState:
             prompts=tuple(prompts),
             params=params,
             max_tokens=limits,
-            priority=fields.priority or 0,
+            priority=call.priority,
             cache_salt=fields.cache_salt,
             tenant=call.tenant,
             arrival_time=call.arrival_time,
@@ -137,7 +141,7 @@ class ServerState:
             stream_interval=max(self.config.scheduler.stream_interval, fields.stream_interval or 1),
         )
 
-    def _tenant(self, request: Request) -> str:
+    def tenant(self, request: Request) -> str:
         """A name for whoever calls that does not reveal the key; empty for nobody in particular.
 
         Where keys tell clients apart the key decides, so that no client makes itself many by a header; else the header,
@@ -148,6 +152,16 @@ class ServerState:
         named = None if several else headers.get("x-turret-tenant")
         who = f"tenant {named}" if named else headers.get("authorization")
         return hashlib.sha256(who.encode()).hexdigest()[:16] if who else ""
+
+
+def _priority(header: str | None, wanted: int | None) -> int:
+    """The request's priority: a gateway's header wins over the body."""
+    if header is None:
+        return wanted or 0
+    try:
+        return int(header)
+    except ValueError:
+        raise RequestError(f"X-Vllm-Priority must be an integer, got {header[:40]!r}", "X-Vllm-Priority") from None
 
 
 def build_state(parts: ServerParts, config: Config) -> ServerState:

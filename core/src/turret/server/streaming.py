@@ -5,13 +5,14 @@ Owns: the byte layout of a chunk. Knows nothing of text or tokens; it is on the 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import msgspec
 
 from turret.server.wire import Usage
 
-__all__ = ["ChunkWriter", "StreamHead", "usage_member"]
+__all__ = ["ChunkWriter", "StreamHead", "TokenStreamHead", "usage_member"]
 
 encode = msgspec.json.encode
 
@@ -26,11 +27,19 @@ class StreamHead:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class TokenStreamHead:
+    """What every chunk repeats of a stream of token ids."""
+
+    request_id: str
+
+
 class ChunkWriter:
     """Writes the chunks of one stream."""
 
-    def __init__(self, head: StreamHead) -> None:
-        members = (f'"{name}":'.encode() + encode(getattr(head, name)) for name in ("id", "object", "created", "model"))
+    def __init__(self, head: StreamHead | TokenStreamHead) -> None:
+        names = [field.name for field in dataclasses.fields(head)]
+        members = (f'"{name}":'.encode() + encode(getattr(head, name)) for name in names)
         self._head = b"data: {" + b",".join(members) + b',"choices":['
         self._prefixes: dict[int, bytes] = {}
 

@@ -61,6 +61,7 @@ class ChatTemplate:
         except Exception as exc:  # jinja2 raises its own, and Python's when the code made from the source is too deep
             raise ConfigError(f"the chat template is not valid: {exc}", "chat-template") from exc
         self._special_tokens = dict(special_tokens)
+        self._knows_developer = "developer" in source
 
     def render(self, messages: Sequence[Mapping[str, Any]], options: ChatOptions) -> str:
         """The prompt. Raises RequestError with a sentence when the conversation or the template forbids it."""
@@ -72,6 +73,8 @@ class ChatTemplate:
             options.content_format is ContentFormat.AUTO and self._handles_strings
         )
         conversation = normalize_messages(messages, form, wrap_strings=wrap)
+        if not self._knows_developer:  # it would drop these messages, or print a role the model never saw
+            conversation = [{**m, "role": "system"} if m["role"] == "developer" else m for m in conversation]
         if not options.continue_final_message:
             return self._run(conversation, options)
         mark = f"{secrets.token_hex(12)} "  # the space shows whether the template trims the end of content

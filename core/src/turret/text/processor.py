@@ -99,6 +99,17 @@ class TextProcessor:
         """The template used when a request names none; None when the model has none."""
         return self._templates.get("default")
 
+    def describe(self) -> dict[str, Any]:
+        """The tokenizer's class, special tokens, sizes and the chat template, by the names of Hugging Face's files."""
+        tokenizer = self.tokenizer
+        template = self.chat_template
+        return {
+            "tokenizer_class": type(tokenizer).__name__, **self._special_names,
+            "vocab_size": tokenizer.vocab_size, "model_max_length": self.max_model_len,
+            "special_token_ids": sorted(tokenizer.special_ids),
+            "chat_template": None if template is None else template.source,
+        }  # fmt: skip
+
     def render_chat(
         self, messages: Sequence[Mapping[str, Any]], options: ChatOptions = _CHAT, template: str | None = None
     ) -> str:

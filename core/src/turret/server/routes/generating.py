@@ -17,11 +17,11 @@ from turret.server.bodies import BodyReader
 from turret.server.connection import EventStream, while_connected
 from turret.server.openapi import body_schema
 from turret.server.state import CallContext, ServerState
-from turret.server.wire import SamplingFields
+from turret.server.wire import CallFields
 
 __all__ = ["GeneratingCall", "GeneratingRoute", "generating_router"]
 
-Body = TypeVar("Body", bound=SamplingFields)
+Body = TypeVar("Body", bound=CallFields)
 
 
 class GeneratingCall(Protocol):

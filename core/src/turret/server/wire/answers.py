@@ -24,7 +24,9 @@ __all__ = [
     "ModelCard",
     "ModelList",
     "PromptTokensDetails",
+    "TokenAnswer",
     "TokenChance",
+    "TokenChoice",
     "TokenLogprob",
     "Usage",
 ]
@@ -166,6 +168,43 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_text: str | UnsetType = UNSET
 
 
+class TokenChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence of token ids; `stop_reason` as in `CompletionChoice`."""
+
+    index: int
+    token_ids: list[int]
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+
+class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of POST /inference/v1/generate."""
+
+    request_id: str
+    choices: list[TokenChoice]
+    prompt_logprobs: list[dict[str, Any] | None] | None = None
+    kv_transfer_params: None = None
+    usage: Usage
+
+
+class ModelPermission(msgspec.Struct, frozen=True, kw_only=True):
+    """What OpenAI's first clients read; everybody may do everything there is."""
+
+    id: str = "modelperm-turret"
+    object: str = "model_permission"
+    created: int = 0
+    allow_create_engine: bool = False
+    allow_sampling: bool = True
+    allow_logprobs: bool = True
+    allow_search_indices: bool = False
+    allow_view: bool = True
+    allow_fine_tuning: bool = False
+    organization: str = "*"
+    group: str | None = None
+    is_blocking: bool = False
+
+
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     """One served name."""
 
@@ -176,7 +215,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     parent: str | None = None
     max_model_len: int | None
-    permission: list[dict[str, Any]] = []
+    permission: list[ModelPermission] = msgspec.field(default_factory=lambda: [ModelPermission()])
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
