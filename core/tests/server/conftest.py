@@ -205,7 +205,7 @@ def tiny() -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve() -> Callable[..., contextlib.AbstractContextManager[Running]]:
     """For tests that need a server of their own."""
     return serving

@@ -37,8 +37,9 @@ async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> Cha
             truncation=truncation(body) if isinstance(body, ChatRequest) else None,
         )
 
-    long = sum(len(str(m.get("content"))) for m in messages) > INLINE_SIZE
-    return await asyncio.to_thread(encode) if long else encode()
+    # A template of the request's own has to be compiled, and may take its time.
+    slow = body.chat_template is not None or sum(len(str(m.get("content"))) for m in messages) > INLINE_SIZE
+    return await asyncio.to_thread(encode) if slow else encode()
 
 
 def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOptions:
