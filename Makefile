@@ -1,6 +1,9 @@
 # The front door for people: make serve · make test · make lint · make bench
 # The interpreter that makes the environment; empty: the first of 3.11, 3.12 and 3.13 that runs.
 PYTHON ?=
+# Where `make serve` listens, and more options of `turret serve` for it.
+PORT ?= 8000
+ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -15,7 +18,7 @@ $(VENV)/.setup.stamp: scripts/setup.sh scripts/requirements-dev.txt $(wildcard c
 	@touch $@
 
 serve: setup
-	@$(BIN)/turret serve demo --port $${PORT:-8000}
+	@$(BIN)/turret serve demo --port $(PORT) $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .
