@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source, Write
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around, is_name
 from turret_parser_tool.json_text import json_value, quoted
-from turret_parser_tool.source import Marks, Reading, Source, Write
 
 __all__ = ["Braces"]
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import is_name
 from turret_parser_tool.json_text import json_value
 from turret_parser_tool.objects import ObjectShape, Outcome, read_call
-from turret_parser_tool.source import Marks, Reading, Source
 
 __all__ = ["Harmony", "Inkling"]
 

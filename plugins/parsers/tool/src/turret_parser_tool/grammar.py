@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from turret.contracts import ParserContext, ParserEvent
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls, tool_schemas
-from turret_parser_tool.source import Marks, Reading, Source
 
 __all__ = ["Around", "Grammar", "Session", "is_name"]
 

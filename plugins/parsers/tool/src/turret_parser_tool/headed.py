@@ -11,11 +11,11 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around, is_name
 from turret_parser_tool.json_text import json_value
 from turret_parser_tool.objects import ObjectShape, Outcome, read_call
-from turret_parser_tool.source import Marks, Reading, Source
 from turret_parser_tool.tagged import Listed
 
 __all__ = ["Headed", "MistralCalls", "kimi_header", "plain_header"]

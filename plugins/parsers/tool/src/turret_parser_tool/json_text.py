@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from turret_parser_tool.source import Reading, Source, Write
+from turret.parsing import Reading, Source, Write
 
 __all__ = ["decoded", "json_string", "json_value", "quoted"]
 

@@ -9,10 +9,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around, is_name
 from turret_parser_tool.parameters import tag_header
-from turret_parser_tool.source import Marks, Reading, Source
 from turret_parser_tool.typed import ArgumentWriter
 from turret_parser_tool.values import is_text, json_of, property_schema
 

@@ -9,9 +9,9 @@ import enum
 import json
 from dataclasses import dataclass
 
+from turret.parsing import Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.json_text import json_string, json_value
-from turret_parser_tool.source import Reading, Source
 
 __all__ = ["ObjectShape", "Outcome", "read_arguments", "read_call", "read_named", "take_text"]
 

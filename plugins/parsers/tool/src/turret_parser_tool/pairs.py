@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around, is_name
 from turret_parser_tool.json_text import json_value
-from turret_parser_tool.source import Marks, Reading, Source
 from turret_parser_tool.typed import ArgumentWriter, RawValue
 
 __all__ = ["Pairs"]

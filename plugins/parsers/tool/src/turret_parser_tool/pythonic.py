@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around
-from turret_parser_tool.source import Marks, Reading, Source
 from turret_parser_tool.tagged import Listed
 
 __all__ = ["Pythonic"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from turret.parsing import Marks, Reading, Source
 from turret_parser_tool.calls import Calls
 from turret_parser_tool.grammar import Around
 from turret_parser_tool.objects import ObjectShape, Outcome, read_call, read_named
-from turret_parser_tool.source import Marks, Reading, Source
 
 __all__ = ["Listed", "Tagged"]
 

@@ -1,0 +1,101 @@
+"""Formats made of frames with headers: gpt-oss's harmony, Inkling, and MiniMax's answer that is not split.
+
+Owns these. A frame that calls a tool is passed on as it stands, for the tool parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turret.parsing import Marks, Reading, Source
+from turret_parser_reasoning.split import Split
+
+__all__ = ["AppendThink", "Harmony", "Inkling"]
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+ENDS = ("<|end|>", "<|call|>", "<|return|>")
+RECIPIENT = re.compile(r"to=functions\.")
+WORD = re.compile(r"\s*(?P<word>\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Harmony:
+    """<|channel|>NAME<|message|>BODY<|end|>: the channel `analysis` is reasoning, and may come back between calls."""
+
+    def marks(self) -> Sequence[str]:
+        """See `Format`."""
+        return (START, CHANNEL, MESSAGE, "<|constrain|>", *ENDS)
+
+    def read(self, source: Source, split: Split) -> Reading[None]:
+        """See `Format`."""
+        marks = Marks((START, CHANNEL, MESSAGE, *ENDS))
+        while True:
+            mark = yield from source.flow(marks, split.content)
+            if mark is None:
+                return
+            if mark in ENDS:
+                continue
+            header, end = ("", MESSAGE) if mark == MESSAGE else (yield from source.text_to(Marks((MESSAGE, *ENDS))))
+            if end == MESSAGE:
+                yield from self._body(source, split, mark + header)
+
+    def _body(self, source: Source, split: Split, header: str) -> Reading[None]:
+        word = WORD.match(header.rpartition(CHANNEL)[2])
+        if RECIPIENT.search(header) is not None:
+            split.content(header + MESSAGE)
+            end = yield from source.flow(Marks(ENDS), split.content)
+            split.content(end or "")
+            return
+        analysis = word is not None and word["word"] == "analysis"
+        write = split.reasoning if analysis else split.content
+        end = yield from source.flow(Marks((START, CHANNEL, *ENDS)), write)
+        if end in (START, CHANNEL):
+            source.back(len(end or ""))
+
+
+MODEL, TEXT, THINKING, END = "<|message_model|>", "<|content_text|>", "<|content_thinking|>", "<|end_message|>"
+INVOKE = "<|content_invoke_tool_json|>"
+
+
+@dataclass(frozen=True, slots=True)
+class Inkling:
+    """<|message_model|>HEADER, then a block of thinking, text or a call, up to <|end_message|>."""
+
+    def marks(self) -> Sequence[str]:
+        """See `Format`."""
+        return (MODEL, TEXT, THINKING, INVOKE, END)
+
+    def read(self, source: Source, split: Split) -> Reading[None]:
+        """See `Format`."""
+        marks, blocks = Marks(self.marks()), Marks((TEXT, THINKING, INVOKE, END))
+        while True:
+            mark = yield from source.flow(marks, split.content)
+            if mark is None:
+                return
+            header = ""
+            if mark == MODEL:
+                header, mark = yield from source.text_to(blocks)
+            if mark == THINKING:
+                yield from source.flow(Marks((END,)), split.reasoning)
+            elif mark == INVOKE:
+                split.content(f"{MODEL}{header}{INVOKE}")
+                end = yield from source.flow(Marks((END,)), split.content)
+                split.content(end or "")
+
+
+@dataclass(frozen=True, slots=True)
+class AppendThink:
+    """Nothing is split: the answer is content whole, with the opener that the prompt held put before it."""
+
+    def marks(self) -> Sequence[str]:
+        """See `Format`."""
+        return ("<think>", "</think>")
+
+    def read(self, source: Source, split: Split) -> Reading[None]:
+        """See `Format`."""
+        if (yield from source.peek(1)):
+            yield from source.is_next("<think>")
+            split.content("<think>")
+        yield from source.flow(Marks(()), split.content)
