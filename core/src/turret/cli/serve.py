@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from turret.cli.arguments import read_options
 from turret.cli.hook_options import HookOptions, take_hook_options
@@ -16,7 +17,10 @@ from turret.cli.logs import setup_server_logging
 from turret.cli.progress import StartProgress
 from turret.config import Config
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from turret.server.listening import Listener
+
+__all__ = ["ready_lines", "run"]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -42,6 +46,11 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
     check_tracing(config.observability.otlp_traces_endpoint)
     listener = bind(config.server, config.tls)
     try:
+        if config.parallel.api_server_count > 1:
+            from turret.cli.serve_fronts import serve_fronts
+
+            serve_fronts((config, user_set, added), listener, progress)
+            return
         pending = begin_server(config, user_set, added.hooks, added.values)
         # The engine's process loads torch meanwhile.
         import uvloop
@@ -51,12 +60,11 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
         async def main() -> None:
             parts = await pending.finish(progress.update)
             progress.end()
-            model = parts.model_names[0]
-            url, curl = listener.url, listener.curl_option
+            lines = ready_lines(listener, parts.model_names[0], bool(config.server.api_key))
 
             def ready(_: HttpServer) -> None:
-                progress.say(f"ready after {progress.seconds:.1f} s: {url}/v1 (model {model})")
-                progress.say(f"  try: {_curl_hint(url, curl, model, config.server.api_key)}")
+                progress.say(f"ready after {progress.seconds:.1f} s: {lines[0]}")
+                progress.say(f"  try: {lines[1]}")
 
             await run_server(parts, config, listener, ready)
 
@@ -65,8 +73,10 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
         listener.close()
 
 
-def _curl_hint(url: str, option: str, model: str, api_key: list[str] | None) -> str:
-    """A command to copy."""
+def ready_lines(listener: Listener, model: str, keyed: bool) -> tuple[str, str]:
+    """Where the server is, and a command to copy."""
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Hello!"}]}
-    key = " -H 'authorization: Bearer $KEY'".replace("'", '"') if api_key else ""
-    return f"curl -N {option}{url}/v1/chat/completions -H 'content-type: application/json'{key} -d '{json.dumps(body)}'"
+    key = " -H 'authorization: Bearer $KEY'".replace("'", '"') if keyed else ""
+    url = listener.url
+    command = f"curl -N {listener.curl_option}{url}/v1/chat/completions -H 'content-type: application/json'{key}"
+    return f"{url}/v1 (model {model})", f"{command} -d '{json.dumps(body)}'"

@@ -13,7 +13,7 @@ import msgspec
 from turret.compose.spec import EngineSpec
 from turret.engine import EngineClient, EngineFleet, EngineProcess, ProcessLink, ThreadLink
 from turret.engine.ports import Client, Link
-from turret.transport import Ledger
+from turret.transport import Ledger, SharedCount
 
 __all__ = ["engine_client", "engine_processes", "launch_engines"]
 
@@ -40,10 +40,12 @@ def engine_processes(spec: EngineSpec) -> Sequence[EngineProcess]:
     return processes
 
 
-def engine_client(links: Sequence[Link]) -> Client:
-    """What a front end calls, for one engine or several."""
+def engine_client(links: Sequence[Link], work: Sequence[SharedCount] | None = None) -> Client:
+    """What a front end calls, for one engine or several; `work` counts what each has to do, where fronts share them."""
     if len(links) == 1:
         return EngineClient(links[0])
-    ledger = Ledger(columns=len(links))
     engines = [EngineClient(link, index, f"engine {index}") for index, link in enumerate(links)]
-    return EngineFleet(engines, [ledger.count(index) for index in range(len(links))])
+    if work is None:
+        ledger = Ledger(columns=len(links))
+        work = [ledger.count(index) for index in range(len(links))]
+    return EngineFleet(engines, work)

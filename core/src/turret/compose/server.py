@@ -12,7 +12,7 @@ from typing import Any
 
 from turret.checkpoint import Checkpoint, read_json
 from turret.compose.engines import engine_client, launch_engines
-from turret.compose.find import find_model
+from turret.compose.find import FoundModel, find_model
 from turret.compose.hosts import plugin_host
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
@@ -26,27 +26,28 @@ from turret.plugins.events import ConfigResolved, ModelLoaded
 from turret.server.parts import ServerParts
 from turret.text import TextProcessor
 
-__all__ = ["PendingServer", "begin_server", "cache_facts", "generation_defaults"]
+__all__ = [
+    "FrontSide", "PendingServer", "begin_server", "cache_facts", "front_plugins", "generation_defaults",
+    "open_front_side",
+]  # fmt: skip
 
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The values of a generation config that become defaults of requests."""
 
 
 @dataclass(frozen=True, slots=True)
-class PendingServer:
-    """A server whose engine is loading. `client` reaches it; `finish` waits in the event loop that will serve."""
+class FrontSide:
+    """What a front end has of its own, whatever engines it will reach."""
 
     config: Config
     checkpoint: Checkpoint
     text: TextProcessor
     max_model_len: int
-    client: Client
     hooks: Hooks
     tool_parser: ToolParser | None = None
 
-    async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
-        """Wait for the engine; raises what stopped it."""
-        client = self.client
+    async def finish(self, client: Client, progress: Callable[[str, float], None] | None = None) -> ServerParts:
+        """Wait for the engines that `client` reaches; raises what stopped one."""
         ready = await client.start(progress)
         if self.hooks.active:
             self.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
@@ -66,25 +67,49 @@ class PendingServer:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PendingServer:
+    """A server whose engines are loading. `finish` waits for them in the event loop that will serve."""
+
+    front: FrontSide
+    client: Client
+
+    async def finish(self, progress: Callable[[str, float], None] | None = None) -> ServerParts:
+        """Wait for the engines; raises what stopped one."""
+        return await self.front.finish(self.client, progress)
+
+
 def begin_server(
     config: Config, user_set: tuple[str, ...], hooks: Hooks | None = None, extra: Mapping[str, str | None] | None = None
 ) -> PendingServer:
-    """Find the model, launch its engine, and open the text side while the engine loads.
+    """Find the model, launch its engines, and open the text side while they load.
 
     `hooks` are listeners that were loaded already because they add options, whose values are `extra`.
     """
     found = find_model(config)
-    config, checkpoint = found.config, found.checkpoint
-    # Unknown names in the plugin options fail here, at once, rather than in the engine's process.
+    side = front_plugins(found.config, hooks, extra or {})
+    spec = EngineSpec(config=found.config.engine, checkpoint=found.checkpoint, user_set=user_set)
+    client = engine_client(launch_engines(spec))
+    return PendingServer(open_front_side(found, side), client)
+
+
+def open_front_side(found: FoundModel, plugins: tuple[Hooks, ToolParser | None]) -> FrontSide:
+    """The front's side of a model that was found; opening its tokenizer takes a while."""
+    text = open_text(found.config, found.checkpoint, found.max_model_len)
+    return FrontSide(found.config, found.checkpoint, text, found.max_model_len, *plugins)
+
+
+def front_plugins(
+    config: Config, hooks: Hooks | None, extra: Mapping[str, str | None]
+) -> tuple[Hooks, ToolParser | None]:
+    """Listeners (told of the configuration) and the tool parser. Unknown names in the plugin options fail here, at
+    once, rather than in the engine's process."""
     host = plugin_host(config.plugins, frozenset({"front"}))
     hooks = host.hooks() if hooks is None else hooks
     parser = _tool_parser(host, config.server.tool_call_parser)
     if hooks.active:
-        hooks.notify("config_resolved", ConfigResolved(_shown(config), extra or {}))
-    spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
-    client = engine_client(launch_engines(spec))
-    text = open_text(config, checkpoint, found.max_model_len)
-    return PendingServer(config, checkpoint, text, found.max_model_len, client, hooks, parser)
+        hooks.notify("config_resolved", ConfigResolved(_shown(config), extra))
+    return hooks, parser
 
 
 def _tool_parser(host: PluginHost, name: str | None) -> ToolParser | None:

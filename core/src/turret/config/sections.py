@@ -170,7 +170,7 @@ class ParallelConfig:
     tensor_parallel_size: int = opt(1, "Devices across which each layer is sharded.", short=("tp",))
     pipeline_parallel_size: int = opt(1, "Layer stages placed on different devices.", short=("pp",))
     data_parallel_size: int = opt(
-        1, "Replicas of the model, each an engine on a device of its own; requests are spread over them.", short=("dp",))
+        1, "Replicas of the model, each an engine on a device of its own; they share the requests.", short=("dp",))
     api_server_count: int = opt(1, "HTTP front-end processes that share the engines.", short=("asc",))
     distributed_executor_backend: str | None = opt(
         None, "Where workers run: uni (in the engine's process) or mp (a process each).", choices=("uni", "mp"),
@@ -196,8 +196,8 @@ class ParallelConfig:
 class DeviceConfig:
     """Which hardware, and which kernels on it."""
 
-    device: str = opt("auto", "Platform plugin to run on (cpu, ...), with :INDEX one device of it, with :I,J the device of "
-                      "each replica; auto takes the best that is present.")
+    device: str = opt("auto", "Platform plugin to run on (cpu, ...); :INDEX names one device of it, :I,J the device "
+                      "of each replica; auto takes the best that is present.")
     attention_backend: str | None = opt(None, "Attention plugin; unset: chosen automatically.")
     cpu_threads: int | None = opt(None, "Threads for compute on CPUs; unset: the cores this process may use.")
 

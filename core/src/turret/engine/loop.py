@@ -119,7 +119,7 @@ class EngineLoop:
             self._door.send(client, self._answer(frame))
         elif isinstance(frame, Forget):
             self._buried.add(frame.client)
-            self._forget(frame.client)
+            self._forget(frame.client, logging.DEBUG)  # whoever says so has told why
         elif isinstance(frame, Watch):
             self._watcher = client
         elif isinstance(frame, Shutdown):
@@ -179,11 +179,11 @@ class EngineLoop:
         if not self._door.send(client, Events(events=events, stats=stats)):
             self._forget(client)
 
-    def _forget(self, client: bytes) -> None:
+    def _forget(self, client: bytes, level: int = logging.WARNING) -> None:
         """A client went away without a word: nobody waits for its requests."""
         theirs = [request_id for request_id, owner in self._owners.items() if owner == client]
         if client in self._clients or theirs:
-            logger.warning("client %s is gone; aborting its %d open requests", _shown(client), len(theirs))
+            logger.log(level, "client %s is gone; aborting its %d open requests", _shown(client), len(theirs))
         self._clients.discard(client)
         if self._watcher == client:
             self._watcher = None

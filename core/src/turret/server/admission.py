@@ -4,7 +4,8 @@ Owns: the count of requests and prompt tokens that were taken in and have not ha
 of engines or HTTP, nor of deadlines: a request that waits too long is ended by the scheduler, which alone knows for
 certain that it never ran.
 
-The count is the front's own, so it is exact at every moment; the engine's statistics come too late to decide by.
+The count is that of all front ends of a server, in a ledger they share, so it is exact at every moment; the engine's
+statistics come too late to decide by.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 
 from turret.errors import QueueFullError, RequestError
 from turret.messages import Request
+from turret.transport import Ledger
 
 __all__ = ["AdmissionQueue", "QueueLimits", "Ticket", "queue_deadline"]
 
 SHORTEST_RETRY, LONGEST_RETRY = 1.0, 60.0
+REQUESTS_COLUMN, TOKENS_COLUMN = 0, 1
+"""Where the ledger has them."""
 WEIGHT_OF_LAST = 0.1
 """Share of the latest wait in the running mean of waits."""
 
@@ -36,12 +40,25 @@ class QueueLimits:
 class AdmissionQueue:
     """What waits for its first token now. An empty queue takes a call of any size: it has nobody to wait for."""
 
-    def __init__(self, limits: QueueLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: QueueLimits, clock: Callable[[], float] = time.monotonic, ledger: Ledger | None = None
+    ) -> None:
         self._limits = limits
         self._clock = clock
         self._mean_wait = 0.0
-        self.num_requests = 0
-        self.num_tokens = 0
+        self._ledger = ledger or Ledger(columns=2)
+        self._requests = self._ledger.count(REQUESTS_COLUMN)
+        self._tokens = self._ledger.count(TOKENS_COLUMN)
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that wait, at all front ends."""
+        return self._requests.total
+
+    @property
+    def num_tokens(self) -> int:
+        """Their prompt tokens."""
+        return self._tokens.total
 
     def check(self) -> None:
         """Raise `QueueFullError` when not even the smallest call could be taken: decided before its body is read."""
@@ -50,8 +67,9 @@ class AdmissionQueue:
     def enter(self, requests: Sequence[Request]) -> Ticket:
         """Count a call's requests as waiting, or raise `QueueFullError` with nothing done."""
         sizes = {r.request_id: len(r.prompt_token_ids) for r in requests}
-        self._check(len(sizes), sum(sizes.values()))
-        return Ticket(self, sizes, self._clock())
+        with self._ledger.exclusive():
+            self._check(len(sizes), sum(sizes.values()))
+            return Ticket(self, sizes, self._clock())
 
     def _check(self, requests: int, tokens: int) -> None:
         if not self.num_requests:
@@ -71,8 +89,8 @@ class AdmissionQueue:
 
     def count(self, requests: int, tokens: int) -> None:
         """Called by tickets: so many came (or went, when negative)."""
-        self.num_requests += requests
-        self.num_tokens += tokens
+        self._requests.add(requests)
+        self._tokens.add(tokens)
 
     def waited(self, since: float) -> None:
         """Called by tickets: a request that came at `since` has its first token."""

@@ -58,11 +58,13 @@ class Generation:
 class Expander:
     """Makes engine requests; gives each a unique id and, where the caller named no seed, one of its own."""
 
-    def __init__(self, server_seed: int, eos_token_ids: Sequence[int], text: TextProcessor) -> None:
+    def __init__(
+        self, server_seed: int, eos_token_ids: Sequence[int], text: TextProcessor, first_serial: int = 0
+    ) -> None:
         self._server_seed = server_seed
         self._eos = list(eos_token_ids)
         self._text = text
-        self._counter = itertools.count()
+        self._counter = itertools.count(first_serial)
 
     def expand(self, job: Generation) -> list[Request]:
         """Requests in choice order: prompt 0's n choices, then prompt 1's, and so on."""

@@ -86,12 +86,13 @@ class Generator:
 
     def __init__(self, parts: ServerParts, config: Config, lifecycle: Lifecycle, metrics: ServerMetrics) -> None:
         server = config.server
-        self.queue = AdmissionQueue(QueueLimits(server.max_queue_requests, server.max_queue_tokens))
+        limits = QueueLimits(server.max_queue_requests, server.max_queue_tokens)
+        self.queue = AdmissionQueue(limits, ledger=parts.ledger)
         self.calls = OpenCalls()
         self._log = RequestLog(config.observability, parts.text)
         self.tracer = open_tracer(config.observability.otlp_traces_endpoint, parts.model_names[0])
         self._tools = RunTools(parts, lifecycle, self.calls, metrics, self.tracer)
-        self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text)
+        self._expander = Expander(config.model.seed, parts.eos_token_ids, parts.text, parts.first_serial)
         self._logprobs_mode = config.model.logprobs_mode
 
     def start(self, job: Generation) -> Run:

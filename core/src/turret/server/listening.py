@@ -14,7 +14,7 @@ from turret.config import ServerConfig, TlsConfig
 from turret.errors import ConfigError
 from turret.server.tls import TlsFiles
 
-__all__ = ["Listener", "bind"]
+__all__ = ["Listener", "adopt", "bind"]
 
 
 class Listener:
@@ -53,7 +53,7 @@ class Listener:
 def bind(config: ServerConfig, tls: TlsConfig | None = None) -> Listener:
     """Bind what --host and --port, or --uds, say; raises `ConfigError` when somebody else has it, or when the TLS files
     cannot be used."""
-    files = TlsFiles(tls) if tls is not None and tls.ssl_certfile is not None else None
+    files = _files(tls)
     if config.uds is not None:
         return _bind_path(Path(config.uds), files)
     host = config.host or "0.0.0.0"
@@ -70,6 +70,15 @@ def bind(config: ServerConfig, tls: TlsConfig | None = None) -> Listener:
             f"cannot listen on {host} port {config.port}: {reason}; choose another with --host and --port", "port"
         ) from error
     return Listener(sock, host, None, files)
+
+
+def adopt(fd: int, tls: TlsConfig | None = None) -> Listener:
+    """The socket that another process bound; its file, if it has one, is that process's to remove."""
+    return Listener(socket.socket(fileno=fd), "localhost", None, _files(tls))
+
+
+def _files(tls: TlsConfig | None) -> TlsFiles | None:
+    return TlsFiles(tls) if tls is not None and tls.ssl_certfile is not None else None
 
 
 def _bind_path(path: Path, tls: TlsFiles | None) -> Listener:

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import uvicorn
 
@@ -25,7 +26,7 @@ from turret.server.parts import ServerParts
 from turret.server.request_log import tell_metrics, tell_pace
 from turret.server.tls import TlsFiles, watch_tls
 
-__all__ = ["HttpServer", "run_server"]
+__all__ = ["HttpServer", "RunOptions", "run_server"]
 
 log = logging.getLogger("turret.server")
 
@@ -36,14 +37,28 @@ _TICK_SECONDS = 1.0
 """How often the Date header is renewed: the only thing that happens on an idle server."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a server process does by itself: `signals`, hear Ctrl-C and SIGTERM; `alone`, speak for the engines (deaths,
+    pace). A front end that is one of several does neither: the main process tells it when to stop, and speaks."""
+
+    signals: bool = True
+    alone: bool = True
+
+
+_BY_ITSELF = RunOptions()
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn with turret's end: drain, then stop."""
 
     def __init__(
-        self, config: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float, ready: Callable[[HttpServer], None]
-    ) -> None:
+        self, config: uvicorn.Config, lifecycle: Lifecycle, drain_seconds: float, ready: Callable[[HttpServer], None],
+        signals: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(config)
         self._ready = ready
+        self._signals = signals
         self._lifecycle = lifecycle
         self._drain_seconds = drain_seconds
         self._wake = asyncio.Event()
@@ -59,7 +74,7 @@ class HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Ctrl-C and SIGTERM mean `stop`; only a main thread can hear them."""
-        if threading.current_thread() is not threading.main_thread():
+        if not self._signals or threading.current_thread() is not threading.main_thread():
             yield
             return
         loop = asyncio.get_running_loop()
@@ -99,8 +114,9 @@ class HttpServer(uvicorn.Server):
 
 
 async def run_server(
-    parts: ServerParts, config: Config, listener: Listener, ready: Callable[[HttpServer], None]
-) -> None:
+    parts: ServerParts, config: Config, listener: Listener, ready: Callable[[HttpServer], None],
+    options: RunOptions = _BY_ITSELF,
+) -> None:  # fmt: skip
     """Serve until a signal, or until the `stop` of the server that `ready` is given once the socket accepts.
 
     Ends the engine and closes the listener.
@@ -108,14 +124,10 @@ async def run_server(
     app = create_app(parts, config)
     state = state_of(app)
     web = _uvicorn_config(app, config.server, listener.tls)
-    server = HttpServer(web, state.lifecycle, config.server.shutdown_timeout, ready)
-    tasks = [asyncio.ensure_future(_watch_engine(parts, state.lifecycle))]
-    if not config.observability.disable_log_stats:
-        tasks.append(asyncio.ensure_future(tell_pace(lambda: parts.client.stats)))
+    server = HttpServer(web, state.lifecycle, config.server.shutdown_timeout, ready, options.signals)
+    tasks = _spokesman(parts, config, state.lifecycle) if options.alone else []
     if listener.tls is not None and config.tls.enable_ssl_refresh:
         tasks.append(asyncio.ensure_future(watch_tls(listener.tls)))
-    if parts.hooks.active:
-        tasks.append(asyncio.ensure_future(tell_metrics(parts.hooks, lambda: parts.client.stats)))
     try:
         await server.serve(sockets=[listener.sock])
     finally:
@@ -126,6 +138,16 @@ async def run_server(
         await parts.client.shutdown()
         if (tracer := state.generator.tracer) is not None:
             await asyncio.to_thread(tracer.close)
+
+
+def _spokesman(parts: ServerParts, config: Config, lifecycle: Lifecycle) -> list[asyncio.Task[None]]:
+    """What is told of the engines while the server runs."""
+    tasks = [asyncio.ensure_future(_watch_engine(parts, lifecycle))]
+    if not config.observability.disable_log_stats:
+        tasks.append(asyncio.ensure_future(tell_pace(lambda: parts.client.stats)))
+    if parts.hooks.active:
+        tasks.append(asyncio.ensure_future(tell_metrics(parts.hooks, lambda: parts.client.stats)))
+    return tasks
 
 
 async def _watch_engine(parts: ServerParts, lifecycle: Lifecycle) -> None:

@@ -168,7 +168,8 @@ def build_state(parts: ServerParts, config: Config) -> ServerState:
     """Wire the shared pieces of a server."""
     lifecycle = Lifecycle()
     engines = parts.client.engines
-    silent = config.observability.disable_log_stats
+    # Of several front ends none hears all of an engine's statistics: the main process shows them.
+    silent = config.observability.disable_log_stats or parts.peers.several
     metrics = ServerMetrics(
         parts.model_names[0], parts.max_model_len, None if silent else lambda: [engine.stats for engine in engines],
         len(engines), config.observability.metrics_compat,
@@ -178,4 +179,7 @@ def build_state(parts: ServerParts, config: Config) -> ServerState:
         if parts.cache_facts:
             metrics.cache_config(parts.cache_facts)
     generator = Generator(parts, config, lifecycle, metrics)
+    parts.peers.answer("metrics", lambda _: metrics.expose().decode())
+    parts.peers.answer("load", lambda _: lifecycle.num_open)
+    parts.peers.answer("abort", lambda who_and_ids: generator.calls.abort(*who_and_ids))
     return ServerState(parts, config, lifecycle, metrics, generator, Limits.of(parts, config.model))
