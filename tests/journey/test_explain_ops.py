@@ -20,10 +20,10 @@ def test_the_demo_model_is_one_native_program() -> None:
     assert told["recorded_kernels"] == 2 + 30 * 9 and told["not_recorded"] is None
 
 
-def test_without_the_native_attention_it_says_what_keeps_it_from_being_recorded() -> None:
+def test_without_the_native_attention_each_layer_splits_the_program() -> None:
     said = explain("--model", "demo", "--plugins-deny", "attention:cpu")
     assert said.returncode == 0, said.stderr
-    assert "runs op by op: parts of it run on torch: aten." in said.stdout
+    assert "recorded: 242 kernels in 31 pieces; between them run on torch:\n  attention:torch (30 times)" in said.stdout
 
 
 def test_ops_of_no_model() -> None:

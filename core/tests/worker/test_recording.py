@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+import torch
 from tiny import Driver, TinyArchitecture, dummy_source, limits, parts, request
 
-from turret.contracts import GraphRecorder, StepBindings
+from turret.contracts import GraphRecorder, ModelContext, StepBindings, Variation
+from turret.nn import Decoder
 from turret.worker.local import LocalWorker
 from turret.worker.setup import WorkerParts
 from turret_platform_cpu.attention import CPUAttention
@@ -43,10 +45,10 @@ class Recorder:
         self.programs: list[Program] = []
         self._inner = inner
 
-    def record(self, forward: Callable[[], object], step: StepBindings) -> Program:
+    def record(self, forward: Callable[[], object], step: StepBindings, variation: Variation | None = None) -> Program:
         if self._inner is None:
             forward()
-        self.programs.append(Program(None if self._inner is None else self._inner.record(forward, step)))
+        self.programs.append(Program(None if self._inner is None else self._inner.record(forward, step, variation)))
         return self.programs[-1]
 
 
@@ -71,8 +73,9 @@ class CountingPlatform(CPUPlatform):
 
 def generate(made: WorkerParts, told: dict[str, Any] | None = None, **changes: Any) -> dict[str, list[int]]:
     """Tokens of every prompt; `told` takes what the worker says of its ops."""
+    single = changes.get("max_num_batched_tokens") == 1
     driver = Driver(LocalWorker(made, dummy_source(), limits(**changes)))
-    found = driver.run(PROMPTS, 12, chunk=5)
+    found = driver.run(PROMPTS[:1] if single else PROMPTS, 12, chunk=1 if single else 5)
     if told is not None:
         told.update(driver.worker.call("ops", []))
     driver.worker.shutdown()
@@ -113,11 +116,42 @@ def test_a_recording_that_does_something_else_is_not_used(caplog: pytest.LogCapt
 
 
 @native
-def test_what_runs_on_torch_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """The CPU's ops with another attention backend: part of every layer is torch's."""
+def test_attention_of_another_backend_splits_the_program() -> None:
+    """The CPU's ops with torch's attention: one piece more than there are layers."""
     made = dataclasses.replace(parts(), platform=CPUPlatform())
-    with caplog.at_level(logging.WARNING):
-        found = generate(made, threads=1)
-    assert found == generate(made, threads=1, enforce_eager=True)
-    (said,) = [line.getMessage() for line in caplog.records if "op by op" in line.getMessage()]
-    assert "run on torch" in said and "aten." in said
+    recorded = generate(made, told := {}, threads=1)
+    assert told["recorded_kernels"] > 20 and told["splits"] == ["attention:torch"] * 4
+    assert recorded == generate(made, threads=1, enforce_eager=True)
+
+
+@native
+def test_a_budget_of_one_token_is_recorded_too() -> None:
+    made = dataclasses.replace(parts(), platform=CPUPlatform())
+    changes = {"threads": 1, "max_num_batched_tokens": 1, "max_num_seqs": 1}
+    recorded = generate(made, told := {}, **changes)
+    assert told["recorded_kernels"] > 20 and len(recorded["a"]) == 12
+    assert recorded == generate(made, **changes, enforce_eager=True)
+
+
+class _Warped(Decoder):
+    """A model of which a function that no kernel has is a part: embeddings are squashed with positions mixed in."""
+
+    def _embed_ids(self, out: torch.Tensor, ids: torch.Tensor) -> None:
+        super()._embed_ids(out, ids)
+        out.add_(torch.erf(out[: ids.shape[0]]).cumsum(dim=1))
+
+
+class _WarpedArchitecture(TinyArchitecture):
+    def build(self, config: Mapping[str, Any], ctx: ModelContext) -> Decoder:
+        return _Warped(self.spec(config), ctx)
+
+
+@native
+def test_a_models_own_torch_function_splits_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiny.BLOCK", 16)
+    changes = {"block_size": 16, "threads": 1}
+    made = WorkerParts(CPUPlatform(), CPUAttention(), _WarpedArchitecture())
+    recorded = generate(made, told := {}, **changes)
+    (split,) = told["splits"]
+    assert "erf" in split and "cumsum" in split and told["recorded_kernels"] > 20
+    assert recorded == generate(made, **changes, enforce_eager=True)

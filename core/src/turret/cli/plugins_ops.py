@@ -6,6 +6,7 @@ Owns the report; the model is loaded for it.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from turret.cli.plugins_views import host_of, print_json, table
@@ -26,11 +27,19 @@ def explain_ops_of(args: argparse.Namespace) -> int:
         print_json(told)
         return 0
     print(table(_rows(told)))
-    if told["recorded_kernels"] is None:
-        print(f"runs op by op: {told['not_recorded']}")
-    else:
-        print(f"recorded: one program of {told['recorded_kernels']} kernels, no op runs outside it")
+    print(_recording(told))
     return 0
+
+
+def _recording(told: dict[str, Any]) -> str:
+    """Whether the forward is recorded, whole or in pieces, and what splits it."""
+    if told["recorded_kernels"] is None:
+        return f"runs op by op: {told['not_recorded']}"
+    splits = Counter(told["splits"])
+    if not splits:
+        return f"recorded: one program of {told['recorded_kernels']} kernels, no op runs outside it"
+    lines = [f"recorded: {told['recorded_kernels']} kernels in {splits.total() + 1} pieces; between them run on torch:"]
+    return "\n".join(lines + [f"  {what} ({count} times)" for what, count in splits.items()])
 
 
 def _rows(told: dict[str, Any]) -> list[tuple[str, str]]:

@@ -13,7 +13,15 @@ from turret.contracts.attention import (
     KVLayout,
     KVSpec,
 )
-from turret.contracts.graphs import GraphRecorder, Program, RecordingPlatform, StepBindings
+from turret.contracts.graphs import (
+    GraphRecorder,
+    Program,
+    RecordingPlatform,
+    SplitProgram,
+    SplittingRecorder,
+    StepBindings,
+    Variation,
+)
 from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
 from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider
 from turret.contracts.parsers import (
@@ -88,4 +96,7 @@ __all__ = [
     "WeightRule",
     "Worker",
     "WorkerEnv",
+    "SplitProgram",
+    "SplittingRecorder",
+    "Variation",
 ]

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from turret.contracts.attention import AttentionBatch
+from turret.contracts.attention import AttentionBackend, AttentionBatch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["GraphRecorder", "Program", "RecordingPlatform", "StepBindings"]
+__all__ = ["GraphRecorder", "Program", "RecordingPlatform", "SplitProgram", "SplittingRecorder", "StepBindings",
+           "Variation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,47 @@ class Program(Protocol):
 
 
 @runtime_checkable
+class SplitProgram(Program, Protocol):
+    """A program in pieces, between which something else than the recorder's own kernels computes."""
+
+    @property
+    def splits(self) -> Sequence[str]:
+        """What computes at each split, in order; empty where the program is one piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The same forward for another step: `again()` makes its inputs, which hold until the next are made, and returns
+    the forward and the step. No step will have more tokens than `max_tokens`."""
+
+    max_tokens: int
+    again: Callable[[], tuple[Callable[[], object], StepBindings]]
+
+
+@runtime_checkable
 class GraphRecorder(Protocol):
     """Records forwards on one kind of device."""
 
-    def record(self, forward: Callable[[], object], step: StepBindings) -> Program:
-        """Run `forward` for `step`, of two tokens or more, and keep what it did. Raises NotSupportedError with the
-        reason where the forward did anything that a replay would not repeat. Who records compares the replay with the
-        forward before using it."""
+    def record(self, forward: Callable[[], object], step: StepBindings, variation: Variation | None = None) -> Program:
+        """Run `forward` for `step` and keep what it did. Raises NotSupportedError with the reason where the forward did
+        anything that a replay would not repeat. A step of one token shows nothing of how a forward grows: it is refused
+        unless `variation` says that there are no others. From a `variation` a recorder may learn how work that is not
+        its own grows, and split the program around it. Who records compares the replay with the forward before using
+        it."""
+
+
+@runtime_checkable
+class SplittingRecorder(GraphRecorder, Protocol):
+    """A recorder that can be told of work which is not its own."""
+
+    def records(self, backend: AttentionBackend) -> bool:
+        """Whether the attention of this backend ends up in its programs."""
+
+    def outside(
+        self, name: str, work: Callable[[StepBindings, Sequence[Tensor]], None], tensors: Sequence[Tensor]
+    ) -> None:
+        """Within a recording: do `work(step, tensors)` now, and at this place of every replay with that step and its
+        tensors. `tensors` are views of scratch memory."""
 
 
 @runtime_checkable

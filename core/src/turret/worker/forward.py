@@ -6,19 +6,21 @@ Owns: the model, the cache tensors, scratch memory, the sampler. Knows nothing o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turret.contracts import AttentionBackend, GraphRecorder
+from turret.contracts import AttentionBackend, GraphRecorder, SplittingRecorder
 from turret.messages import KVGroup, TokenLogprobs
 from turret.nn import AttentionState, ForwardContext, Scratch
 from turret.worker.graph import RecordedForward, Subject, record
 from turret.worker.inputs import PromptRows, StepInputs
 from turret.worker.loader import LoadedModel
+from turret.worker.outside import OutsideAttention
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.sampling_rows import SamplingRows
 from turret.worker.trials import TrialSteps
@@ -70,17 +72,23 @@ class Forward:
     def record(self, recorder: GraphRecorder, steps: TrialSteps) -> None:
         """Record the model over the cache as it is now. Raises NotSupportedError if it cannot be replayed."""
         pages = [tensor[: steps.blocks] for tensor in self._kv]
-        self._recorded = record(recorder, Subject(self._model_forward, self._scratch, pages), steps.trials())
+        forward = recorded = self._model_forward
+        if isinstance(recorder, SplittingRecorder) and not recorder.records(self._backend):
+            attention = cast(AttentionBackend, OutsideAttention(self._backend, recorder))
+            state = AttentionState(attention, self._kv, self._group_of_layer())
+            recorded = partial(self._model_forward, state=state)
+        self._recorded = record(recorder, Subject(forward, recorded, self._scratch, pages), steps.trials())
 
     def explain(self) -> dict[str, Any]:
         """Who computes what: providers of `ops`, weights of each `linear` kernel, `attention`; `recorded_kernels` of a
-        replay, None when the model runs op by op."""
+        replay, None when the model runs op by op; `splits`: what runs on torch between them, for each place."""
         recorded = self._recorded
         return {
             "ops": dict(self._factory.ops.origin),
             "linear": self._factory.linear_kernels,
             "attention": self._backend.name,
             "recorded_kernels": None if recorded is None else recorded.program.steps,
+            "splits": [] if recorded is None else recorded.splits,
         }
 
     def run(self, inputs: StepInputs, sampler: Sampler, state: SamplingRows) -> ForwardOutput:
@@ -98,8 +106,8 @@ class Forward:
         """Width of the logits, found by running a step."""
         return int(self._logits(_rows(self._model_forward(inputs), inputs.last_rows)).shape[1])
 
-    def _model_forward(self, inputs: StepInputs) -> Tensor:
-        ctx = ForwardContext(self._ops, self._scratch, self._attention(inputs))
+    def _model_forward(self, inputs: StepInputs, state: AttentionState | None = None) -> Tensor:
+        ctx = ForwardContext(self._ops, self._scratch, state or self._attention(inputs))
         return self._model.forward(inputs.ids, inputs.positions, ctx)
 
     def _attention(self, inputs: StepInputs) -> AttentionState:
@@ -109,6 +117,13 @@ class Forward:
             for layer in group.layers:
                 metadata[layer] = built
         return AttentionState(self._backend, self._kv, metadata)
+
+    def _group_of_layer(self) -> list[Any]:
+        found: list[Any] = [None] * len(self._kv)
+        for number, group in enumerate(self._groups):
+            for layer in group.layers:
+                found[layer] = number
+        return found
 
     def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
         """Host logits [n, V]."""

@@ -17,17 +17,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turret.contracts import GraphRecorder, Program, StepBindings
+from turret.contracts import GraphRecorder, Program, SplitProgram, StepBindings, Variation
 from turret.errors import NotSupportedError
 from turret.nn import Scratch
 from turret.worker.inputs import StepInputs
 
-__all__ = ["RecordedForward", "Subject", "Trial", "buffer_of", "record"]
+__all__ = ["RecordedForward", "Subject", "Trial", "Trials", "buffer_of", "record"]
 
 logger = logging.getLogger(__name__)
 
 Trial = Callable[[], StepInputs]
 """Makes the inputs of a step; they hold until the next one is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """The steps of a recording: `proofs`, of which the first is what is recorded, and `varied`, which has another
+    number of tokens than that. None has more than `max_tokens`."""
+
+    proofs: Sequence[Trial]
+    varied: Trial
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,11 @@ class RecordedForward:
     program: Program
     hidden: Tensor
 
+    @property
+    def splits(self) -> list[str]:
+        """What computes outside the recorded kernels, one entry for each place."""
+        return list(self.program.splits) if isinstance(self.program, SplitProgram) else []
+
     def run(self, step: StepBindings) -> Tensor:
         self.program.replay(step)
         return self.hidden[: step.ids.shape[0]]
@@ -44,25 +59,34 @@ class RecordedForward:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is recorded: `forward`, the scratch memory it lives in, and the cache pages that trials write to."""
+    """What is recorded: `recorded`, which must do what `forward` does but may tell the recorder more, the scratch
+    memory it lives in, and the cache pages that trials write to."""
 
     forward: Callable[[StepInputs], Tensor]
+    recorded: Callable[[StepInputs], Tensor]
     scratch: Scratch
     pages: Sequence[Tensor]
 
 
-def record(recorder: GraphRecorder, subject: Subject, trials: Sequence[Trial]) -> RecordedForward:
+def record(recorder: GraphRecorder, subject: Subject, trials: Trials) -> RecordedForward:
     """Record the first trial, prove all. Raises NotSupportedError with the reason why the model cannot be replayed."""
     began = time.perf_counter()
-    inputs = trials[0]()
+    inputs = trials.proofs[0]()
     found: list[Tensor] = []
-    program = recorder.record(lambda: found.append(subject.forward(inputs)), inputs.bindings())
+
+    def again() -> tuple[Callable[[], object], StepBindings]:
+        varied = trials.varied()
+        return lambda: subject.recorded(varied), varied.bindings()
+
+    program = recorder.record(
+        lambda: found.append(subject.recorded(inputs)), inputs.bindings(), Variation(trials.max_tokens, again))
     recorded = RecordedForward(program, buffer_of(found[0], subject.scratch))
     took = time.perf_counter() - began
-    for trial in trials:
+    for trial in trials.proofs:
         _prove(recorded, subject, trial())
-    logger.info("forward recorded: %d kernels in %.1f ms, proven on %d steps in %.1f ms", program.steps, took * 1e3,
-                len(trials), (time.perf_counter() - began - took) * 1e3)
+    splits = f", split at {len(recorded.splits)} places ({recorded.splits[0]}, ...)" if recorded.splits else ""
+    logger.info("forward recorded: %d kernels%s in %.1f ms, proven on %d steps in %.1f ms", program.steps, splits,
+                took * 1e3, len(trials.proofs), (time.perf_counter() - began - took) * 1e3)
     return recorded
 
 

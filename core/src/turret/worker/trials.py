@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from turret.messages import NewRequest, Request, StepPlan
 from turret.sampling import SamplingParams
 from turret.worker.batch import Batch
-from turret.worker.graph import Trial
+from turret.worker.graph import Trial, Trials
 from turret.worker.inputs import InputBuilder, StepInputs
 
 __all__ = ["TrialRequest", "TrialSteps", "trial_plan"]
@@ -56,15 +56,19 @@ class TrialSteps:
         """Blocks that the steps use, from number 0 on."""
         return min(self.num_blocks, 2 * self.batch.shape.num_groups + 1)
 
-    def trials(self) -> list[Trial]:
-        """Some tokens of a prompt; one token; where there is room, one token of a longer context beside a prompt."""
+    def trials(self) -> Trials:
+        """Proofs: some tokens of a prompt; one token; where there is room, one token of a longer context beside a
+        prompt. The variation is a shorter prompt."""
         shape = self.batch.shape
         longest = min(_LONGEST, shape.block_size, shape.max_model_len, self.max_tokens)
-        plans = [[self._request(0, longest, 0)], [self._request(0, 1, 0)]]
+        plans = [[self._request(0, longest, 0)]]
+        if longest > 1:
+            plans.append([self._request(0, 1, 0)])
         room = self.num_blocks > 2 * shape.num_groups and shape.max_num_seqs > 1
         if longest > 2 and room:
             plans.append([self._request(0, longest, longest - 1), self._request(1, longest - 2, 0)])
-        return [self._trial(plan) for plan in plans]
+        varied = self._trial([self._request(0, max(1, longest - 2), 0)])
+        return Trials([self._trial(plan) for plan in plans], varied, self.max_tokens)
 
     def _request(self, number: int, length: int, cached: int) -> TrialRequest:
         shape = self.batch.shape

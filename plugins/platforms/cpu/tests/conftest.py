@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
+from turret.contracts import AttentionBatch, StepBindings
 from turret_platform_cpu.native import Native, load
 
 LOADED = load()
@@ -32,3 +34,17 @@ def level(request: pytest.FixtureRequest, native: Native) -> str:
 @pytest.fixture
 def threads(native: Native) -> Callable[[int], None]:
     return lambda count: native.start(count, ())
+
+
+@pytest.fixture
+def bindings() -> Callable[[int], StepBindings]:
+    """Steps of one request by their number of tokens."""
+    return _one_request
+
+
+def _one_request(count: int) -> StepBindings:
+    starts, lengths = torch.tensor([0, count], dtype=torch.int32), torch.tensor([count], dtype=torch.int32)
+    batch = AttentionBatch(
+        starts, lengths, torch.tensor([[1]], dtype=torch.int32), torch.arange(count) + 16, [0, count], [count], count,
+        count, 0, 16, None)  # fmt: skip
+    return StepBindings(torch.arange(count), torch.arange(count), [batch])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from turret.contracts import AttentionBatch, ModelContext, StepBindings
+from turret.contracts import ModelContext, StepBindings
 from turret.errors import EngineError, NotSupportedError
 from turret.nn import (
     AttentionSpec,
@@ -46,6 +46,7 @@ SPECS = {
     "wide": DecoderSpec(
         512, 1024, (BlockSpec(replace(ATTENTION, num_heads=8, head_dim=64), MLPSpec(1536)),), tied=True),
 }  # fmt: skip
+Steps = Callable[[int], StepBindings]
 TOKENS = [(7 * i + i // 5) % 128 for i in range(150)]
 
 
@@ -101,15 +102,7 @@ def test_many_replays_in_a_row(native: Native, threads: Callable[[int], None]) -
         assert torch.equal(rows, first)
 
 
-def bindings(count: int) -> StepBindings:
-    starts, lengths = torch.tensor([0, count], dtype=torch.int32), torch.tensor([count], dtype=torch.int32)
-    batch = AttentionBatch(
-        starts, lengths, torch.tensor([[1]], dtype=torch.int32), torch.arange(count) + 16, [0, count], [count], count,
-        count, 0, 16, None)  # fmt: skip
-    return StepBindings(torch.arange(count), torch.arange(count), [batch])
-
-
-def test_what_torch_computes_is_noticed(native: Native) -> None:
+def test_what_torch_computes_is_noticed(native: Native, bindings: Steps) -> None:
     x, out = torch.randn(3, 8), torch.empty(3, 8)
     ops = CPUOps(native)
 
@@ -117,11 +110,11 @@ def test_what_torch_computes_is_noticed(native: Native) -> None:
         ops.copy(out[:3], x.view(3, 8))
         torch.mul(x, 2.0, out=out)
 
-    with pytest.raises(NotSupportedError, match=r"aten\.mul \(1 times\)"):
+    with pytest.raises(NotSupportedError, match=r"on torch: torch\.mul"):
         CPUGraphs(native).record(forward, bindings(3))
 
 
-def test_ops_that_a_step_does_not_explain_are_noticed(native: Native) -> None:
+def test_ops_that_a_step_does_not_explain_are_noticed(native: Native, bindings: Steps) -> None:
     ops, table, out = CPUOps(native), torch.randn(9, 8), torch.empty(3, 8)
     step, others = bindings(3), torch.arange(3)
     with pytest.raises(NotSupportedError, match="other ids than the step's"):
@@ -132,14 +125,16 @@ def test_ops_that_a_step_does_not_explain_are_noticed(native: Native) -> None:
         CPUGraphs(native).record(lambda: None, bindings(1))
 
 
-def test_recordings_do_not_nest_and_end_with_an_error(native: Native) -> None:
+def test_recordings_do_not_nest_and_end_with_an_error(native: Native, bindings: Steps) -> None:
     graphs, step, out = CPUGraphs(native), bindings(3), torch.ones(3, 8)
     with pytest.raises(EngineError, match="recording another"):
         graphs.record(lambda: graphs.record(lambda: None, step), step)
     assert graphs.record(lambda: CPUOps(native).scale(out, 2.0), step).steps == 1
 
 
-def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_read(native: Native) -> None:
+def test_ids_beyond_the_vocabulary_are_refused_before_anything_is_read(
+    native: Native, bindings: Steps
+) -> None:
     ops, table, out = CPUOps(native), torch.randn(9, 8), torch.empty(5, 8)
     step = bindings(3)
     program = CPUGraphs(native).record(lambda: ops.embedding(out[:3], step.ids, table, 1.0), step)

@@ -1,6 +1,7 @@
 """Recorded programs of the native library.
 
-Owns: `NativeProgram`: a program's memory and the addresses that a replay takes. Knows no model.
+Owns: `NativeProgram`: a program's memory, the addresses that a replay takes, and the order of native kernels and torch
+calls where there are any. Knows no model.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ctypes import addressof, create_string_buffer
 from turret.contracts import StepBindings
 from turret.errors import EngineError
 from turret_platform_cpu.native import Native, refuse
+from turret_platform_cpu.torch_parts import TorchParts
 
 __all__ = ["NativeProgram"]
 
@@ -30,6 +32,7 @@ class NativeProgram:
         if not self._handle:
             raise MemoryError("no memory for a recorded program")
         self._groups = create_string_buffer(1)
+        self._parts: TorchParts | None = None
 
     def __del__(self) -> None:
         if self._handle:
@@ -46,6 +49,15 @@ class NativeProgram:
         found: bytes | None = self._library.tc_program_fault(self._handle)
         return None if found is None else found.decode()
 
+    @property
+    def splits(self) -> list[str]:
+        """The torch functions that compute at each split."""
+        return [] if self._parts is None else self._parts.names
+
+    def split(self, parts: TorchParts) -> None:
+        """Make these calls in between from here on."""
+        self._parts = parts
+
     @contextmanager
     def recording(self, step: StepBindings) -> Iterator[None]:
         """Within it, every native op of this thread is also appended to the program."""
@@ -58,8 +70,16 @@ class NativeProgram:
 
     def replay(self, step: StepBindings) -> None:
         """Run every op for another step; raises as the ops would."""
-        code = self._library.tc_replay(self._handle, self._inputs(step), 0, self.steps)
-        if code:
+        inputs, first = self._inputs(step), 0
+        if self._parts is not None:
+            for place in self._parts.places:
+                self._run(inputs, first, place)
+                self._parts.run(place, step)
+                first = place
+        self._run(inputs, first, self.steps)
+
+    def _run(self, inputs: bytes, first: int, last: int) -> None:
+        if first < last and (code := self._library.tc_replay(self._handle, inputs, first, last)):
             refuse("a recorded forward", code)
 
     def _inputs(self, step: StepBindings) -> bytes:
