@@ -19,6 +19,7 @@ from turret.contracts.ops import LinearCall, LinearKernel, LinearQuery
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantizedWeight, QuantMethod, QuantSpec
 from turret.errors import LoadError
 from turret.nn.linear_kernels import sliceable_rows
+from turret.nn.staging import staging
 from turret.nn.weights import FLOATING, Parameter, torch_dtype
 
 __all__ = ["Embedding", "Linear", "Packer", "Part"]
@@ -210,7 +211,7 @@ def _stack(group: list[QuantizedWeight], packer: Packer) -> QuantizedWeight:
     elif len(group) == 1:
         return first
     else:
-        params = {name: torch.cat([weight.params[name] for weight in group]) for name in first.params}
+        params = {name: _joined([weight.params[name] for weight in group]) for name in first.params}
     return QuantizedWeight(first.spec, sum(weight.out_features for weight in group), first.in_features, params)
 
 
@@ -220,7 +221,18 @@ def _cast_rows(parts: list[Tensor], packer: Packer) -> Tensor:
     dtype = torch_dtype(packer.dtype)
     if len(parts) == 1:
         return parts[0].to(device=packer.device, dtype=dtype)
-    stacked = torch.empty((sum(len(p) for p in parts), parts[0].shape[1]), dtype=dtype, device=packer.device)
+    stacked = staging((sum(len(p) for p in parts), parts[0].shape[1]), dtype, packer.device)
+    return _copied(stacked, parts)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Parts of one dtype and device, one below the other."""
+    first = parts[0]
+    stacked = staging((sum(len(p) for p in parts), *first.shape[1:]), first.dtype, str(first.device))
+    return _copied(stacked, parts)
+
+
+def _copied(stacked: Tensor, parts: list[Tensor]) -> Tensor:
     start = 0
     for part in parts:
         stacked[start : start + len(part)].copy_(part)

@@ -21,6 +21,7 @@ from torch import Tensor
 from turret.checkpoint import Checkpoint, CheckpointKind, GgufTensor, TensorView, iter_gguf, iter_safetensors
 from turret.checkpoint.gguf_names import hf_tensor
 from turret.errors import LoadError
+from turret.nn.staging import staging
 
 __all__ = ["StoredTensor", "release_pages", "stored_tensors"]
 
@@ -61,7 +62,8 @@ class StoredTensor:
         else:
             found = _view(self.data, dtype).reshape(self.shape)
         if self.rows is not None:
-            found = found[torch.from_numpy(self.rows)]
+            shuffled = staging((len(self.rows), *found.shape[1:]), found.dtype)
+            found = torch.index_select(found, 0, torch.from_numpy(self.rows), out=shuffled)
         return found + self.add if self.add else found
 
 
