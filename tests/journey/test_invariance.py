@@ -68,6 +68,7 @@ class Setup:
     model: str
     device: str
     dtype: str
+    cache: str = "auto"
     alone: list[RequestOutput] = field(default_factory=list)
 
     @property
@@ -79,18 +80,19 @@ class Setup:
         """The engine; without `changes` one that has no chance to differ."""
         options = {"max_model_len": 256, "kv_cache_memory_bytes": 64 << 20, "block_size": 16, "cpu_threads": 1,
                    "enable_prefix_caching": False, "max_num_seqs": 8, "max_num_batched_tokens": 512}  # fmt: skip
-        return LLM(self.model, device=self.device, dtype=self.dtype, **{**options, **changes})
+        own = {"device": self.device, "dtype": self.dtype, "kv_cache_dtype": self.cache}
+        return LLM(self.model, **own, **{**options, **changes})
 
 
 @pytest.fixture(
     scope="module",
     params=[pytest.param("demo cpu auto", marks=pytest.mark.model), "tiny cpu float32", "tiny cpu bfloat16",
-            "tiny fake float32"],
+            "tiny cpu bfloat16 int8", "tiny fake float32"],
 )
 def setup(request: pytest.FixtureRequest, tiny_llama: str) -> Setup:
     """Every request was answered alone once."""
-    model, device, dtype = request.param.split()
-    made = Setup(tiny_llama if model == "tiny" else model, device, dtype)
+    model, *rest = request.param.split()
+    made = Setup(tiny_llama if model == "tiny" else model, *rest)
     with made.open(async_scheduling=False) as llm:
         for prompt, its_params in zip(prompts(), params(), strict=True):
             made.alone.extend(llm.generate({"prompt_token_ids": prompt}, its_params, use_tqdm=False))

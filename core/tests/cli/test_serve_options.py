@@ -150,7 +150,8 @@ def test_values_out_of_range_name_the_option(name, value):
         ("gpu_memory_utilization", "0.5", "must be a number"), ("enforce_eager", 1, "must be true or false"),
         ("plugin_config", "a:b.c=1", "must be a list"), ("hf_overrides", [], "must be an object"),
         ("allowed_origins", {}, "must be a list"), ("model", 3, "must be a text"),
-        ("kv_cache_dtype", "fp8", "the KV cache is not quantized"),
+        ("kv_cache_dtype", "fp8_inc", "Gaudi's own format is not supported"),
+        ("kv_cache_dtype", "fp4", "'fp4' is not one of auto, bfloat16, float16, float32, fp8, fp8_e4m3"),
     ],
 )  # fmt: skip
 def test_values_of_programs_are_checked(name, value, words):

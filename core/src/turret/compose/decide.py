@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config
@@ -37,6 +38,11 @@ _FALLBACKS: Mapping[str, Any] = {
     "block_size": 16, "max_num_seqs": 64, "max_num_batched_tokens": 2048,
 }  # fmt: skip
 """For options that neither the user nor the platform sets."""
+
+
+_FP8: Mapping[str, str] = MappingProxyType(
+    {"fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,9 @@ def attention_query(config: EngineConfig, need: Any, device: str) -> AttentionQu
 
 
 def _kv_dtype(config: EngineConfig) -> str:
-    return config.model.dtype if config.cache.kv_cache_dtype == "auto" else config.cache.kv_cache_dtype
+    """The torch name of what --kv-cache-dtype means."""
+    named = config.cache.kv_cache_dtype
+    return config.model.dtype if named == "auto" else _FP8.get(named, named)
 
 
 def _fill_in(spec: EngineSpec, platform: Platform, model_config: Mapping[str, Any]) -> EngineConfig:

@@ -80,7 +80,7 @@ def worker_limits(decision: Decision, max_model_len: int) -> WorkerLimits:
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,
         block_size=cache.block_size,
-        kv_dtype=None if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype,
+        kv_dtype=decision.kv_dtype,
         gpu_memory_utilization=cache.gpu_memory_utilization,
         kv_cache_memory_bytes=cache.kv_cache_memory_bytes,
         num_gpu_blocks_override=cache.num_gpu_blocks_override,

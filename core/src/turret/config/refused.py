@@ -85,7 +85,10 @@ _FEATURES = {
         "weights and KV blocks stay on their device in this version; use a smaller model or a quantized one",
         "cpu-offload-gb kv-offloading-size kv-offloading-backend swap-space",
     ),
-    "kv-quantization": ("the KV cache is not quantized in this version, so it has no scales", "calculate-kv-scales"),
+    "kv-quantization": (
+        "scales of the KV cache are not calculated: fp8 has a scale of 1, int8 one for each token and head",
+        "calculate-kv-scales",
+    ),
     "mamba": (
         "state-space models are not in this version",
         "mamba-cache-dtype mamba-ssm-cache-dtype mamba-block-size",

@@ -108,8 +108,8 @@ class LoadConfig:
     use_tqdm_on_load: bool = opt(True, "Show progress while loading weights.")
 
 
-_KV_TYPES = dict.fromkeys(
-    ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp8_ds_mla"), "the KV cache is not quantized in this version")
+_KV_TYPES = {"fp8_inc": "Gaudi's own format is not supported; use fp8",
+             "fp8_ds_mla": "latent attention has no cache of its own in this version; use fp8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,9 @@ class CacheConfig:
     enable_prefix_caching: bool = opt(True, "Reuse KV blocks of equal prompt prefixes.", negatable=True)
     prefix_caching_hash_algo: str = opt("sha256", "Hash that identifies reusable blocks.",
                                         choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"))
-    kv_cache_dtype: str = opt("auto", "Storage type of the KV cache; auto follows the model.",
-                              choices=("auto", "bfloat16", "float16", "float32"), missing=_KV_TYPES)
+    kv_cache_dtype: str = opt(
+        "auto", "Storage type of the KV cache; auto follows the model; fp8 is fp8_e4m3; int8 has scales.",
+        choices=("auto", "bfloat16", "float16", "float32", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"), missing=_KV_TYPES)
 
     def __post_init__(self) -> None:
         require(self.block_size is None or 1 <= self.block_size <= 256, "block-size",

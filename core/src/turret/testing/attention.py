@@ -66,7 +66,8 @@ def _title(query: AttentionQuery) -> str:
     flags = [name for name in ("sliding_window", "softcap", "sinks", "alibi", "bidirectional") if getattr(query, name)]
     sizes = f"d{query.head_size}" + (f"v{query.value_head_size}" if query.value_head_size != query.head_size else "")
     heads = f"h{query.num_heads}of{query.num_kv_heads}"
-    return "-".join([query.dtype, sizes, heads, f"b{query.block_size}", *flags])
+    cache = [] if query.kv_dtype == query.dtype else [f"kv_{query.kv_dtype}"]
+    return "-".join([query.dtype, *cache, sizes, heads, f"b{query.block_size}", *flags])
 
 
 class _Bench:
@@ -82,8 +83,10 @@ class _Bench:
         layout = backend.kv_layout(spec)
         dtype = getattr(torch, layout.dtype)
         shape = (self.pages.num_blocks, *layout.page_shape)
-        # A fresh cache holds whatever the memory held, so pages that nobody wrote are no numbers.
-        self.kv = torch.full(shape, float("nan"), dtype=dtype, device=query.device)
+        # A fresh cache holds whatever the memory held, so pages that nobody wrote are no numbers: all bits set are none
+        # in any floating type.
+        raw = torch.full((*shape[:-1], shape[-1] * dtype.itemsize), 255, dtype=torch.uint8, device=query.device)
+        self.kv = raw.view(dtype)
         per_page = self.kv[0].numel() * self.kv.element_size()
         assert layout.page_bytes == per_page, f"kv_layout: page_bytes {layout.page_bytes}, its shape has {per_page}"
         self._keys: list[list[Tensor]] = [[] for _ in longest]
@@ -118,15 +121,27 @@ class _Bench:
         return call.out.cpu(), expected
 
     def _expected(self, call: AttentionCall, batch: AttentionBatch) -> Tensor:
-        stored = getattr(torch, self.query.kv_dtype)
+        stored = self.query.kv_dtype
         parts = []
         for request in range(len(batch.seq_lens_list)):
             first, last = batch.query_start_list[request], batch.query_start_list[request + 1]
-            self._keys[request].append(call.k[first:last].to(stored).cpu())
-            self._values[request].append(call.v[first:last].to(stored).cpu())
+            self._keys[request].append(_kept(call.k[first:last], stored).cpu())
+            self._values[request].append(_kept(call.v[first:last], stored).cpu())
             seen = (torch.cat(self._keys[request]), torch.cat(self._values[request]))
             parts.append(attend(call, call.q[first:last].cpu(), seen, Mask(batch.window, batch.bidirectional)))
         return torch.cat(parts)
+
+
+def _kept(x: Tensor, stored: str) -> Tensor:
+    """What a cache of the type `stored` keeps of keys or values [T, Hkv, D]. int8: multiples of a 127th of the largest
+    of each token and head; fp8: the nearest, never beyond the type's range."""
+    if stored == "int8":
+        scale = x.float().abs().amax(-1, keepdim=True) / 127
+        return torch.round(x.float() / scale.clamp_min(1e-30)) * scale
+    dtype = getattr(torch, stored)
+    if dtype.itemsize == 1:
+        return x.float().clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype).float()
+    return x.to(dtype)
 
 
 def _slopes(query: AttentionQuery) -> Tensor:
@@ -141,7 +156,7 @@ def _steps(query: AttentionQuery) -> tuple[tuple[tuple[int, int], ...], ...]:
 def _numeric(subject: Subject, query: AttentionQuery) -> None:
     """Every step's output within the dtype's tolerance of the reference."""
     bench = _Bench(subject.load(), query)
-    absolute, relative = TOLERANCE.get(query.kv_dtype, (0.2, 0.2))
+    absolute, relative = TOLERANCE[query.dtype]
     for number, spans in enumerate(_steps(query)):
         got, expected = bench.step(spans)
         assert bool(torch.isfinite(got).all()), f"step {number}: the output has numbers that are none"

@@ -18,9 +18,11 @@ HEAD_SIZES = (64, 1, 8, 16, 32, 48, 72, 80, 96, 128, 192, 256)
 BLOCK_SIZES = (16, 1, 8, 32, 64, 128)
 HEADS = ((8, 2), (4, 4), (6, 1))
 DTYPES = ("float32", "bfloat16", "float16")
+KV_DTYPES = (*DTYPES, "int8", "float8_e4m3fn", "float8_e5m2")
 FEATURES = ("sliding_window", "softcap", "sinks", "alibi", "bidirectional")
 STRANGE: Mapping[str, Sequence[Any]] = {
     "dtype": ("float64", "int8"),
+    "kv_dtype": ("float64", "int16"),
     "head_size": (100_003,),
     "block_size": (100_003,),
     "variant": ("mla", "linear"),
@@ -49,6 +51,8 @@ def inside(capabilities: Mapping[str, Any], device: str) -> Iterator[AttentionQu
     base = AttentionQuery(device, dtypes[0], _kv(capabilities, dtypes[0]), sizes[0], sizes[0], 8, 2, blocks[0])
     yield base
     yield from (replace(base, dtype=dtype, kv_dtype=_kv(capabilities, dtype)) for dtype in dtypes[1:])
+    kinds = [kind for kind in _choices(capabilities, "kv_dtype", KV_DTYPES) if kind in KV_DTYPES]
+    yield from (replace(base, dtype=dtype, kv_dtype=kind) for dtype in dtypes for kind in kinds)
     yield from (replace(base, head_size=size, value_head_size=size) for size in sizes[1:])
     yield from (replace(base, block_size=block) for block in blocks[1:])
     yield from (replace(base, num_heads=heads, num_kv_heads=kv_heads) for heads, kv_heads in HEADS[1:])

@@ -21,6 +21,9 @@ from turret.messages import KVGroup
 
 __all__ = ["common_layout", "make_kv_cache"]
 
+_LINE = 64
+"""Pages begin with a cache line: a vector load across two lines costs two."""
+
 
 def common_layout(layouts: Sequence[KVLayout]) -> KVLayout:
     """The one layout of all layers; raises NotSupportedError when they differ."""
@@ -57,4 +60,6 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     if device != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     size = math.prod(shape) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
+    memory = torch.from_numpy(np.zeros(size + _LINE, dtype=np.uint8))
+    start = -memory.data_ptr() % _LINE
+    return memory[start : start + size].view(dtype).view(shape)

@@ -110,6 +110,6 @@ def test_chunks_agree_with_one_shot(chunk: int) -> None:
 
 
 def test_refusals_say_why() -> None:
-    query = AttentionQuery("cpu", "float8_e4m3fn", "int8", 64, 64, 6, 4, 16, variant="mla")
+    query = AttentionQuery("cpu", "float8_e4m3fn", "int16", 64, 64, 6, 4, 16, variant="mla")
     reasons = TorchAttention().supports(query).reasons
     assert [reason.split()[0] for reason in reasons] == ["variant", "dtype", "KV", "6"]

@@ -70,7 +70,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 3; }
+TC_API int tc_abi_version() { return 4; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -160,7 +160,9 @@ TC_API int tc_softcap(const SoftcapArgs* a) {
 
 TC_API int tc_attention(const AttentionArgs* args) {
   AttentionArgs a = *args;
-  if (a.kv_heads < 1 || a.heads % a.kv_heads || a.head_size % 16 || a.head_size > 512 || a.block_size % 16) return -1;
+  if (a.kv_heads < 1 || a.heads % a.kv_heads || a.block_size < 16 || a.block_size % 16) return -1;
+  if (a.head_size < 1 || a.head_size > kMaxHead || a.value_size < 1 || a.value_size > kMaxHead) return -1;
+  if (a.cache < kCacheF32 || a.cache > kCacheE5M2) return -1;
   if (a.tokens <= 0) return 0;
   record(Step(a));
   PoolLock lock;

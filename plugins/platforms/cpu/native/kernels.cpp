@@ -14,6 +14,7 @@ namespace TC_LEVEL {
 #include "linear.inl"
 #include "elementwise.inl"
 #include "pointwise.inl"
+#include "kv.inl"
 #include "attention.inl"
 
 #define TC_TEXT2(x) #x

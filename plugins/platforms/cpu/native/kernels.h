@@ -10,6 +10,11 @@ namespace tc {
 
 enum Element : int { kFloat32 = 0, kBFloat16 = 1 };
 
+// What KV pages hold; those from kCacheInt8 on take one byte a number.
+enum Cache : int { kCacheF32 = 0, kCacheBF16 = 1, kCacheF16 = 2, kCacheInt8 = 3, kCacheE4M3 = 4, kCacheE5M2 = 5 };
+
+constexpr int64_t kMaxHead = 1024;
+
 // How activations meet codes: as they are, or rounded to int8 with a scale for each 32 of them.
 enum Activations : int { kExact = 0, kInt8 = 1 };
 
@@ -120,7 +125,7 @@ struct SoftcapArgs {
   int element;
 };
 
-// Paged attention; see attention.inl for the page layout. `k` and `v` are written to the cache first.
+// Paged attention; see kv.inl for the page layout. `k` and `v` are written to the cache first.
 struct AttentionArgs {
   const void *q, *k, *v;
   void *out, *kv;
@@ -131,11 +136,14 @@ struct AttentionArgs {
   const int64_t* slots;
   int64_t table_stride;
   int64_t batch, tokens;
-  int64_t heads, kv_heads, head_size, block_size;
+  int64_t heads, kv_heads, head_size, value_size, block_size;
   int64_t window;  // 0: none
   float scale, softcap;
   const float* sinks;
-  int element;  // of q, k, v, out and the cache
+  const float* slopes;  // of ALiBi, one a head
+  int element;  // of q, k, v, out
+  int cache;
+  int bidirectional;
   uint8_t* scratch;
   int64_t scratch_bytes;
 };

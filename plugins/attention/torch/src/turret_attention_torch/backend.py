@@ -12,33 +12,35 @@ from torch import Tensor
 from turret.contracts import AttentionBatch, AttentionCall, AttentionQuery, KVLayout, KVSpec, Verdict
 from turret_attention_torch.compute import Scoring, attend
 from turret_attention_torch.metadata import DecodeGroup, PrefillTile, StepMetadata, plan_step
+from turret_attention_torch.stored import SIZES, decode, encode, entry_width, raw
 
 __all__ = ["TorchAttention"]
 
-DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 class TorchAttention:
-    """Attention for any torch device. Pages are [block_size, Hkv, D + Dv], key and value of a token side by side."""
+    """Attention for any torch device. Pages are [block_size, Hkv, W], key and value of a token side by side."""
 
     api = "1.0"
     name = "torch"
 
     def supports(self, query: AttentionQuery) -> Verdict:
-        """Everything of the variant `mha` in the three floating types."""
+        """Everything of the variant `mha` in the three floating types, over a cache of any type."""
         reasons = []
         if query.variant != "mha":
             reasons.append(f"variant {query.variant!r} is not mha")
-        for what, dtype in (("dtype", query.dtype), ("KV dtype", query.kv_dtype)):
-            if dtype not in DTYPES:
-                reasons.append(f"{what} {dtype} is none of {', '.join(DTYPES)}")
+        for what, dtype, known in (("dtype", query.dtype, DTYPES), ("KV dtype", query.kv_dtype, tuple(SIZES))):
+            if dtype not in known:
+                reasons.append(f"{what} {dtype} is none of {', '.join(known)}")
         if query.num_heads % query.num_kv_heads:
             reasons.append(f"{query.num_heads} heads do not divide among {query.num_kv_heads} KV heads")
         return Verdict.no(*reasons) if reasons else Verdict.yes()
 
     def kv_layout(self, spec: KVSpec) -> KVLayout:
-        shape = (spec.block_size, spec.num_kv_heads, spec.head_size + spec.value_head_size)
-        return KVLayout(shape, spec.dtype, math.prod(shape) * DTYPES[spec.dtype])
+        width = entry_width(spec.dtype, spec.head_size, spec.value_head_size)
+        shape = (spec.block_size, spec.num_kv_heads, width)
+        return KVLayout(shape, spec.dtype, math.prod(shape) * SIZES[spec.dtype])
 
     def build(self, batch: AttentionBatch) -> StepMetadata:
         return plan_step(batch)
@@ -56,20 +58,17 @@ class TorchAttention:
 def _write(call: AttentionCall, metadata: StepMetadata) -> None:
     """New keys and values to their slots. A page that begins now is cleared first: what an earlier owner left there
     could be no number at all, and zero times that is not zero."""
-    kv, size = call.kv, call.k.shape[-1]
+    kv = raw(call.kv)
     if metadata.fresh_pages.numel():
         kv.index_fill_(0, metadata.fresh_pages, 0)
-    tokens = kv.flatten(0, 1)
-    tokens[..., :size].index_copy_(0, metadata.slots, call.k.to(kv.dtype))
-    tokens[..., size:].index_copy_(0, metadata.slots, call.v.to(kv.dtype))
+    kv.flatten(0, 1).index_copy_(0, metadata.slots, encode(call.k, call.v, call.kv.dtype))
 
 
 def _gather(call: AttentionCall, pages: Tensor) -> tuple[Tensor, Tensor]:
     """Keys [b, L, Hkv, D] and values [b, L, Hkv, Dv] of pages [b, P], in the dtype of q."""
-    found = call.kv.index_select(0, pages.flatten()).to(call.q.dtype)
+    found = raw(call.kv).index_select(0, pages.flatten())
     found = found.view(pages.shape[0], -1, *found.shape[2:])
-    size = call.k.shape[-1]
-    return found[..., :size], found[..., size:]
+    return decode(found, call.kv.dtype, call.k.shape[-1], call.q.dtype)
 
 
 def _decode(call: AttentionCall, group: DecodeGroup, scoring: Scoring) -> None:
