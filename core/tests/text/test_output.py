@@ -93,6 +93,14 @@ def test_the_stop_token_is_not_shown(tokenizer: Tokenizer) -> None:
     assert OutputText(tokenizer, plain).push(ids, finished=True, stopped_by_token=True).text == "hello"
 
 
+def test_special_tokens_that_are_wanted_are_shown(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("a<|im_start|>b<|im_end|>c", add_special_tokens=False)
+    wanted = tokenizer.token_id("<|im_start|>")
+    assert wanted is not None
+    output = OutputText(tokenizer, SamplingParams(), shown=frozenset({wanted}))
+    assert output.push(ids, finished=True).text == "a<|im_start|>bc"
+
+
 def test_no_text_without_detokenizing(tokenizer: Tokenizer) -> None:
     for output in (OutputText(None, SamplingParams()), OutputText(tokenizer, SamplingParams(detokenize=False))):
         assert output.push([5, 6], finished=True) == ("", None, 2)

@@ -6,7 +6,7 @@ Owns: the order in which a server starts. Loads neither torch nor transformers: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from turret.compose.hosts import plugin_host
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
-from turret.contracts import ToolParser
 from turret.engine.ports import Client
 from turret.errors import ConfigError
 from turret.messages import EngineReady
 from turret.plugins import Hooks, PluginHost
 from turret.plugins.events import ConfigResolved, ModelLoaded
-from turret.server.parts import ServerParts
+from turret.server.parts import AnswerParsers, ServerParts
 from turret.text import TextProcessor
 
 __all__ = [
@@ -44,7 +43,7 @@ class FrontSide:
     text: TextProcessor
     max_model_len: int
     hooks: Hooks
-    tool_parser: ToolParser | None = None
+    parsers: AnswerParsers = field(default_factory=AnswerParsers)
 
     async def finish(self, client: Client, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engines that `client` reaches; raises what stopped one."""
@@ -63,7 +62,7 @@ class FrontSide:
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
             cache_facts=tuple(cache_facts(self.config, engine.ready) for engine in client.engines),
             hooks=self.hooks,
-            tool_parser=self.tool_parser,
+            parsers=self.parsers,
         )
 
 
@@ -93,7 +92,7 @@ def begin_server(
     return PendingServer(open_front_side(found, side), client)
 
 
-def open_front_side(found: FoundModel, plugins: tuple[Hooks, ToolParser | None]) -> FrontSide:
+def open_front_side(found: FoundModel, plugins: tuple[Hooks, AnswerParsers]) -> FrontSide:
     """The front's side of a model that was found; opening its tokenizer takes a while."""
     text = open_text(found.config, found.checkpoint, found.max_model_len)
     return FrontSide(found.config, found.checkpoint, text, found.max_model_len, *plugins)
@@ -101,23 +100,21 @@ def open_front_side(found: FoundModel, plugins: tuple[Hooks, ToolParser | None])
 
 def front_plugins(
     config: Config, hooks: Hooks | None, extra: Mapping[str, str | None]
-) -> tuple[Hooks, ToolParser | None]:
-    """Listeners (told of the configuration) and the tool parser. Unknown names in the plugin options fail here, at
-    once, rather than in the engine's process."""
+) -> tuple[Hooks, AnswerParsers]:
+    """Listeners (told of the configuration) and the parsers of answers. Unknown names in the plugin options fail here,
+    at once, rather than in the engine's process."""
     host = plugin_host(config.plugins, frozenset({"front"}))
     hooks = host.hooks() if hooks is None else hooks
-    parser = _tool_parser(host, config.server.tool_call_parser)
+    reasoning = _parser(host, "reasoning_parser", config.server.reasoning_parser)
+    parsers = AnswerParsers(reasoning, _parser(host, "tool_parser", config.server.tool_call_parser))
     if hooks.active:
         hooks.notify("config_resolved", ConfigResolved(_shown(config), extra))
-    return hooks, parser
+    return hooks, parsers
 
 
-def _tool_parser(host: PluginHost, name: str | None) -> ToolParser | None:
+def _parser(host: PluginHost, kind: str, name: str | None) -> Any:
     """The parser the operator named, loaded; raises PluginError for one that is not there or broken."""
-    if name is None:
-        return None
-    parser: ToolParser = host.load(host.select("tool_parser", key=name, explicit=name).require())
-    return parser
+    return None if name is None else host.load(host.select(kind, key=name, explicit=name).require())
 
 
 def _shown(config: Config) -> dict[str, dict[str, Any]]:

@@ -14,12 +14,8 @@ __all__ = ["Refusal", "refusal", "refused_names"]
 _FEATURES = {
     "tool-parser-files": (
         "parsers are not loaded from files named on the command line; install a plugin and name it with "
-        "--tool-call-parser",
-        "tool-parser-plugin",
-    ),
-    "reasoning": (
-        "reasoning is not parsed in this version; it arrives as part of the text",
-        "reasoning-parser reasoning-parser-plugin",
+        "--tool-call-parser or --reasoning-parser",
+        "tool-parser-plugin reasoning-parser-plugin",
     ),
     "responses": ("the Responses API and its tools are not in this version; use chat completions", "tool-server"),
     "structured": ("structured outputs are not in this version", "structured-outputs-config"),

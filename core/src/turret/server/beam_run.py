@@ -86,7 +86,7 @@ class BeamRun:
         self._aborted = False
         text = tools.parts.text
         self.choices = [
-            Choice(i * job.params.n + k, prompt.request.request_id, text.output(job.params, job.prompts[i]))
+            Choice(i * job.params.n + k, prompt.request.request_id, text.output(job.params, job.prompts[i], job.shown))
             for i, prompt in enumerate(self._prompts)
             for k in range(job.params.n)
         ]

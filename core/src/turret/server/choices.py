@@ -46,10 +46,12 @@ class Choice:
         self._repetition = repetition
 
     @classmethod
-    def of(cls, index: int, request: Request, text: TextProcessor) -> Choice:
-        """The choice that `request` is to fill."""
+    def of(
+        cls, index: int, request: Request, text: TextProcessor, shown: frozenset[int] = frozenset()
+    ) -> Choice:
+        """The choice that `request` is to fill; special tokens in `shown` are text in any case."""
         rule = request.sampling.repetition_detection
-        output = text.output(request.sampling, request.prompt_token_ids)
+        output = text.output(request.sampling, request.prompt_token_ids, shown)
         return cls(index, request.request_id, output, None if rule is None else RepetitionDetector(rule))
 
     def advance(self, event: TokenEvent) -> ChoiceDelta:

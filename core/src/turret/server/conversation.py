@@ -58,6 +58,7 @@ def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOpt
         documents = body.documents
         if body.reasoning_effort is not None:
             kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+            kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")
     return ChatOptions(
         add_generation_prompt=body.add_generation_prompt is not False and not body.continue_final_message,
         continue_final_message=bool(body.continue_final_message),
@@ -94,7 +95,7 @@ def check_tools(state: ServerState, body: ChatRequest) -> bool:
             "not in this version; send tool_choice 'auto' or 'none'",
             "tool_choice",
         )
-    if state.parts.tool_parser is None or not state.config.server.enable_auto_tool_choice:
+    if state.parts.parsers.tools is None or not state.config.server.enable_auto_tool_choice:
         raise RequestError(
             "tool_choice 'auto' needs a server started with --enable-auto-tool-choice and --tool-call-parser; send "
             "tool_choice 'none' to show the tools to the model and read its text",

@@ -34,6 +34,7 @@ class Generation:
 
     `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique. With a
     `length_penalty` it is a beam search of width `params.n`. Streams bring `stream_interval` tokens a chunk.
+    Special tokens in `shown` are text even if others are skipped: whoever reads the answer needs them.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class Generation:
     length_penalty: float | None = None
     stream_interval: int = 1
     trace_headers: Mapping[str, str] = field(default_factory=dict)
+    shown: frozenset[int] = frozenset()
 
     @property
     def num_prompt_tokens(self) -> int:

@@ -32,7 +32,7 @@ class GenerationRun:
 
     def __init__(self, job: Generation, tools: RunTools, requests: list[Request], ticket: Ticket) -> None:
         self.job = job
-        self.choices = [Choice.of(i, request, tools.parts.text) for i, request in enumerate(requests)]
+        self.choices = [Choice.of(i, request, tools.parts.text, job.shown) for i, request in enumerate(requests)]
         self._tools = tools
         self._requests = requests
         self._ticket = ticket

@@ -9,14 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turret.contracts import ToolParser
+from turret.contracts import ReasoningParser, ToolParser
 from turret.engine import Client
 from turret.plugins import Hooks
 from turret.server.peers import Alone, Peers
 from turret.text import TextProcessor
 from turret.transport import Ledger
 
-__all__ = ["ServerParts"]
+__all__ = ["AnswerParsers", "ServerParts"]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerParsers:
+    """What reads an answer for more than its text."""
+
+    reasoning: ReasoningParser | None = None
+    tools: ToolParser | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +34,9 @@ class ServerParts:
     `client` is started, or will be by whoever runs the app. `generation_defaults` are sampling values by name from the
     model's generation config. `kv_capacity` is the number of tokens that the whole KV cache of an engine holds (0 =
     unknown); `cache_facts` are the settings of each engine's, for the metric that shows them. `hooks` are the listeners
-    to tell of requests. `tool_parser` reads tool calls, where the operator chose one. Where several front ends share
-    the engines, `peers` are all of them, `ledger` counts what waits at any of them, and `first_serial` keeps the ids
-    and seeds of their requests apart.
+    to tell of requests. `parsers` read reasoning and tool calls, where the operator chose some. Where several front
+    ends share the engines, `peers` are all of them, `ledger` counts what waits at any of them, and `first_serial` keeps
+    the ids and seeds of their requests apart.
     """
 
     text: TextProcessor
@@ -42,7 +50,7 @@ class ServerParts:
     kv_capacity: int = 0
     cache_facts: Sequence[Mapping[str, Any]] = ()
     hooks: Hooks = field(default_factory=Hooks)
-    tool_parser: ToolParser | None = None
+    parsers: AnswerParsers = field(default_factory=AnswerParsers)
     peers: Peers = field(default_factory=Alone)
     ledger: Ledger = field(default_factory=lambda: Ledger(columns=2))
     first_serial: int = 0

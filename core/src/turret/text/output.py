@@ -32,16 +32,17 @@ class OutputText:
     `prompt_token_ids` are what the sequence continues. Of `sampling` it uses stop, include_stop_str_in_output,
     min_tokens, skip_special_tokens, spaces_between_special_tokens and detokenize. Without a tokenizer, or with
     detokenize off, the text is empty. `stops` is the automaton of sampling.stop, for those who have it already.
+    Special tokens in `shown` are text whatever is skipped.
     """
 
     def __init__(
         self, tokenizer: Tokenizer | None, sampling: SamplingParams, prompt_token_ids: Sequence[int] = (),
-        stops: StopAutomaton | None = None,
+        stops: StopAutomaton | None = None, shown: frozenset[int] = frozenset(),
     ) -> None:  # fmt: skip
         self._detokenizer = None
         if tokenizer is not None and sampling.detokenize:
             self._detokenizer = tokenizer.detokenizer(
-                prompt_token_ids, sampling.skip_special_tokens, sampling.spaces_between_special_tokens
+                prompt_token_ids, sampling.skip_special_tokens, sampling.spaces_between_special_tokens, shown
             )
         self._stops = StopMatcher(stops or sampling.stop_strings, sampling.include_stop_str_in_output)
         self._watching = bool(sampling.stop_strings)

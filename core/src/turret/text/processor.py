@@ -6,7 +6,7 @@ engines or of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -151,10 +151,19 @@ class TextProcessor:
             )
         return ids
 
-    def output(self, sampling: SamplingParams, prompt_token_ids: Sequence[int] = ()) -> OutputText:
-        """The text of one sequence that continues `prompt_token_ids`."""
+    def special_ids(self, tokens: Iterable[str]) -> frozenset[int]:
+        """Ids of those of the tokens that are special; the others are ordinary text."""
+        if self._tokenizer is None:
+            return frozenset()
+        found = {self._tokenizer.token_id(token) for token in tokens}
+        return frozenset(i for i in found if i is not None) & self._tokenizer.special_ids
+
+    def output(
+        self, sampling: SamplingParams, prompt_token_ids: Sequence[int] = (), shown: frozenset[int] = frozenset()
+    ) -> OutputText:
+        """The text of one sequence that continues `prompt_token_ids`; special tokens in `shown` are text anyhow."""
         automaton = self._automaton(tuple(sampling.stop_strings)) if sampling.stop_strings else None
-        return OutputText(self._tokenizer, sampling, prompt_token_ids, automaton)
+        return OutputText(self._tokenizer, sampling, prompt_token_ids, automaton, shown)
 
     def bad_words_ids(self, words: Sequence[str] | None) -> list[list[int]]:
         """Token sequences that spell the words inside a text, each without and with a space before it."""

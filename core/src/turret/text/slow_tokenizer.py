@@ -63,11 +63,13 @@ class TransformersTokenizer:
         prompt_token_ids: Sequence[int] = (),
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
+        shown: frozenset[int] = frozenset(),
     ) -> Detokenizer:
         decode = partial(
             self.decode, skip_special_tokens=False, spaces_between_special_tokens=spaces_between_special_tokens
         )
-        return WindowDetokenizer(decode, self._special_ids if skip_special_tokens else frozenset(), prompt_token_ids)
+        skip = self._special_ids - shown if skip_special_tokens else frozenset()
+        return WindowDetokenizer(decode, skip, prompt_token_ids)
 
     def token_bytes(self, token_id: int) -> bytes:
         return self.decode([token_id], skip_special_tokens=False).encode("utf-8")

@@ -59,8 +59,12 @@ class Tokenizer(Protocol):
         prompt_token_ids: Sequence[int] = (),
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
+        shown: frozenset[int] = frozenset(),
     ) -> Detokenizer:
-        """A detokenizer for one sequence; with a prompt, for the text that continues it."""
+        """A detokenizer for one sequence; with a prompt, for the text that continues it.
+
+        Special tokens in `shown` are text even where the others are skipped.
+        """
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes that one token stands for, alone (a character may be split between tokens)."""
@@ -135,8 +139,9 @@ class FastTokenizer:
         prompt_token_ids: Sequence[int] = (),
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
+        shown: frozenset[int] = frozenset(),
     ) -> Detokenizer:
-        skip = self._special_ids if skip_special_tokens else frozenset()
+        skip = self._special_ids - shown if skip_special_tokens else frozenset()
         if self._pieces is not None:
             return ByteDetokenizer(self._pieces, skip, prompt_token_ids)
         return WindowDetokenizer(self._decode_all, skip, prompt_token_ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from turret.errors import RequestError
+from turret.server.answer_reader import AnswerReader, answer_readers, shown_tokens
 from turret.server.choices import ChoiceDelta
 from turret.server.conversation import answer_role, check_tools, echoed_text, render
 from turret.server.json_answer import as_json
@@ -26,7 +27,6 @@ from turret.server.routes.generating import GeneratingRoute, generating_router
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
-from turret.server.tool_calls import ToolReader, tool_readers
 from turret.server.usage import UsageCounter
 from turret.server.wire import ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage, ChatRequest
 
@@ -67,18 +67,18 @@ async def _start(state: ServerState, context: CallContext, body: ChatRequest) ->
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
     prompt = await render(state, body)
-    job = state.job(context, [prompt.token_ids], params, body)
+    job = replace(state.job(context, [prompt.token_ids], params, body), shown=shown_tokens(state, calls_tools))
     # Before the run takes its place in the queue: opening a session may fail.
-    readers = tool_readers(state, body, params.n) if calls_tools else None
+    readers = answer_readers(state, body, prompt.text, params.n, calls_tools)
     prompt_text = prompt.text if body.return_prompt_text else None
     return _ChatCall(state, body, state.generator.start(job), _Extras(readers, prompt_text))
 
 
 @dataclass(frozen=True, slots=True)
 class _Extras:
-    """What some calls want: `readers` that find the tool calls, one for each choice, and the prompt as it was read."""
+    """What some calls want: `readers` that find reasoning and calls, one a choice, and the prompt as it was read."""
 
-    readers: list[ToolReader] | None
+    readers: list[AnswerReader] | None
     prompt_text: str | None
 
 
@@ -100,7 +100,8 @@ class _ChatCall:
         self._logprobs = LogprobWriter(
             state.parts.text, state.config.server.return_tokens_as_token_ids if as_ids is None else as_ids
         )
-        self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details)
+        thought = None if self._readers is None or state.parts.parsers.reasoning is None else self._thought
+        self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details, num_reasoning=thought)
         self._wants_ids = bool(body.return_token_ids)
         self._top = num_alternatives(body, body.top_logprobs, state.parts.vocab_size)
 
@@ -155,9 +156,14 @@ class _ChatCall:
         return chunk
 
     def _read(self, delta: ChoiceDelta) -> list[dict[str, Any]]:
-        """What the tool parser makes of a delta."""
+        """What the parsers make of a delta."""
         assert self._readers is not None
-        return self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
+        members = self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
+        return members if self._body.include_reasoning is not False else [m for m in members if "reasoning" not in m]
+
+    def _thought(self) -> int:
+        """Tokens of reasoning so far, over all choices."""
+        return sum(reader.num_reasoning_tokens for reader in self._readers or ())
 
     def _said(self, delta: ChoiceDelta) -> list[bytes]:
         """What a delta says, as one JSON object for each chunk; the last may be empty, which says nothing."""
@@ -194,13 +200,17 @@ class _ChatCall:
         )
 
     def _message(self, result: ChoiceResult) -> ChatMessage:
-        """The message; with calls, content that holds nothing is null."""
+        """The message; with calls or reasoning, content that holds nothing is null."""
         if self._readers is None:
             return ChatMessage(role=self._role, content=self._echo + result.text)
         reader = self._readers[result.index]
         content, calls = self._echo + reader.content, reader.calls
+        reasoning = reader.reasoning if self._body.include_reasoning is not False else ""
         return ChatMessage(
-            role=self._role, content=content or (None if calls else ""), tool_calls=calls if calls else UNSET
+            role=self._role,
+            content=content or (None if calls or reader.reasoning else ""),
+            tool_calls=calls if calls else UNSET,
+            reasoning=reasoning or None,
         )
 
     def _reason(self, index: int, reason: str | None) -> str | None:
