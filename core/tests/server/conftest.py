@@ -20,7 +20,7 @@ from turret.contracts import Worker
 from turret.engine import EngineClient, EngineCore, Progress, ThreadLink
 from turret.kv import KVCacheManager
 from turret.messages import EngineReady, KVCacheConfig, RequestResult, TokenLogprobs
-from turret.scheduler import FcfsPolicy, PriorityPolicy, Scheduler, SchedulerLimits
+from turret.scheduler import FairPolicy, FcfsPolicy, PriorityPolicy, Scheduler, SchedulerLimits
 from turret.server.app import state_of
 from turret.server.listening import bind
 from turret.server.parts import ServerParts
@@ -99,7 +99,7 @@ def build_engine(config_json: str, progress: Progress) -> EngineCore:
         num_blocks=config.num_blocks, block_size=config.block_size, vocab_size=config.vocab_size,
         max_model_len=config.max_model_len, facts={},
     )
-    policy = PriorityPolicy() if config.max_num_seqs == 1 else FcfsPolicy()
+    policy = PriorityPolicy() if config.max_num_seqs == 1 else FairPolicy() if config.policy == "fair" else FcfsPolicy()
     return EngineCore(Scheduler(limits, KVCacheManager(shape), policy), worker, ready, config.async_depth)
 
 

@@ -59,6 +59,7 @@ class EngineLoop:
         self._stopping = False
         self._stats_due = 0.0
         self._told_idle = True
+        self._working_since = time.monotonic()
         self._stalled_since: float | None = None
 
     def run(self) -> str | None:
@@ -78,8 +79,10 @@ class EngineLoop:
 
     def _turn(self) -> None:
         core = self._core
-        if not core.has_work and self._door.wait():
-            core.look_after_worker()
+        if not core.has_work:
+            if self._door.wait():
+                core.look_after_worker()
+            self._working_since = time.monotonic()
         self._read_frames()
         if self._stopping:
             return
@@ -151,9 +154,12 @@ class EngineLoop:
             return UtilityReply(call_id=frame.call_id, error=f"{frame.method}: {error}")
 
     def _deliver(self) -> None:
-        """Send what is in the outbox: one frame a client, with statistics when they are due. An engine that has become
-        idle without an event (all its requests were aborted, or a step ran past their end) says that at least."""
-        leaving = not self._told_idle and not self._core.has_work
+        """Send what is in the outbox: one frame a client, with statistics when they are due. An engine that works for
+        long without an event (the chunks of a long prompt) or has become idle without one (all its requests were
+        aborted, or a step ran past their end) tells its statistics at least."""
+        working, now = self._core.has_work, time.monotonic()
+        overdue = working and now - max(self._stats_due, self._working_since) >= STATS_INTERVAL
+        leaving = overdue or not (self._told_idle or working)
         if not self._outbox and not leaving:
             return
         events, self._outbox = self._outbox, []
