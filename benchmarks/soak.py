@@ -2,11 +2,12 @@
 
 `turret serve demo` (a real model and all its processes) is asked by many clients for --minutes: long and short prompts,
 whole and streamed answers, several choices, bad requests, clients that hang up at any moment or after half a request.
+With --null the model is a hash instead, so that front end and scheduler see a hundred times as much.
 Then the load stops. The promises: no block of the KV cache is still held and no request is open; memory of all
 processes together grew by less than 2% after the warm-up (the first fifth); every request was answered; no status above
 499 but 503.
 
-    python benchmarks/soak.py [--minutes 30] [--clients 12] [OPTIONS OF TURRET SERVE]
+    python benchmarks/soak.py [--minutes 30] [--clients 12] [--null] [OPTIONS OF TURRET SERVE]
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ SERVE = [
     "serve", "demo", "--host", "127.0.0.1", "--port", "0", "--disable-uvicorn-access-log", "--max-model-len", "2048",
     "--kv-cache-memory-bytes", "256M",
 ]  # fmt: skip
+NULL = json.dumps({
+    "step_seconds": 0.002, "token_seconds": 0.00002, "num_blocks": 400, "max_num_seqs": 16, "max_model_len": 2048,
+})  # fmt: skip
+"""Few blocks: requests are preempted now and then."""
 
 
 async def gauge(target: Target, name: str) -> float:
@@ -98,9 +103,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--null", action="store_true", help="a hash for a model")
     args, options = parser.parse_known_args()
     tally = Tally()
-    with serving([TURRET, *SERVE, *options], mark="ready after") as server:
+    command = [sys.executable, "-m", "load.null_server", NULL] if args.null else [TURRET, *SERVE]
+    with serving([*command, *options], mark="ready") as server:
         samples = asyncio.run(load(server, args, tally))
         left = asyncio.run(what_is_left(server))
         log = [line for line in server.lines if " ERROR " in line or "Traceback" in line]
