@@ -30,9 +30,13 @@ types: setup
 test: lint types
 	@bash scripts/test.sh $(BIN)
 
+# Suites of clients that others wrote; downloads them once, into an environment of their own.
+oracle: setup
+	@bash scripts/oracle.sh $(BIN)
+
 bench: setup
 	@$(BIN)/python benchmarks/startup.py
 	@$(BIN)/python benchmarks/offline.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-oracle build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
