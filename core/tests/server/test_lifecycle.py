@@ -150,7 +150,8 @@ def test_outputs_are_logged_when_asked_for(serve, caplog, until):
 def test_stacks_of_errors_are_logged_when_asked_for(serve, caplog):
     for asked in (False, True):
         caplog.clear()
-        with serve(log_error_stack=asked) as running:
+        with serve({"fault": "request", "fault_step": 3}, log_error_stack=asked) as running:
             assert httpx.post(f"{running.url}/v1/completions", json={"prompt": ""}).status_code == 400
-        stacks = [r for r in caplog.records if r.exc_info]
-        assert bool(stacks) == asked
+            streamed = httpx.post(f"{running.url}/v1/completions", json={**BODY, "stream": True})
+            assert "out of memory for this request" in streamed.text
+        assert len([r for r in caplog.records if r.exc_info]) == 2 * asked

@@ -42,7 +42,7 @@ class EventStream(Response):
 
     An exception of the iterator becomes a last event with the error object; `[DONE]` ends the stream either way. With
     `settled` nothing is sent before the first event is there, so that an error until then is an answer with its own
-    status.
+    status. Errors that nobody raised on purpose leave their stack in the log; with `log_stack` all do.
     """
 
     def __init__(
@@ -50,12 +50,14 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         headers: Mapping[str, str] | None = None,
         settled: bool = False,
+        log_stack: bool = False,
     ) -> None:
         super().__init__(b"", 200, dict(headers or {}), "text/event-stream")
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache"
         self._events = events
         self._settled = settled
+        self._log_stack = log_stack
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; stop when the client hangs up."""
@@ -78,18 +80,13 @@ class EventStream(Response):
         except Exception as error:
             if not begun:
                 raise  # to the handlers, which answer any error
-            _log_unexpected(error)
+            if self._log_stack or not isinstance(error, TurretError):
+                log.error("a stream ended with an error", exc_info=error)
             await send({"type": "http.response.body", "body": error_event(error), "more_body": True})
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-
-
-def _log_unexpected(error: Exception) -> None:
-    """Keep the traceback of an error that nobody raised on purpose."""
-    if not isinstance(error, TurretError):
-        log.error("a request failed unexpectedly", exc_info=error)
 
 
 async def _race(task: asyncio.Future[Any], receive: Receive) -> None:

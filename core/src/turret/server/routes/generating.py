@@ -59,7 +59,8 @@ def generating_router(
         context = state.begin(request, body)
         call = await start(state, context, body)
         if body.stream:
-            return EventStream(call.events(), settled=context.queue_deadline is not None)
+            log_stack = state.config.observability.log_error_stack
+            return EventStream(call.events(), settled=context.queue_deadline is not None, log_stack=log_stack)
         return await while_connected(request, call.answer())
 
     router.add_api_route(
