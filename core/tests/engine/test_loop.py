@@ -16,12 +16,14 @@ from turret.messages import (
     EngineFrame,
     Events,
     FinishReason,
+    Forget,
     Request,
     Shutdown,
     Submit,
     TokenEvent,
     Utility,
     UtilityReply,
+    Watch,
 )
 from turret.testing.null_engine import null_tokens
 
@@ -237,3 +239,38 @@ def test_shutdown_aborts_what_is_open(make_core: MakeCore, make_request: MakeReq
     door = ScriptedDoor([(b"x", Submit(requests=[make_request("a", [1], 500)])), None, None])
     assert EngineLoop(make_core(), door).run() is None
     assert ends(door.events(b"x")) == {"a": [FinishReason.ABORT]}
+
+
+def test_a_client_that_another_says_is_gone_loses_its_requests_even_those_that_come_after_the_news(
+    make_core: MakeCore, make_request: MakeRequest
+) -> None:
+    core = make_core(max_num_seqs=2)
+    waiting = [make_request(name, [1], 50) for name in ("a", "b", "c")]
+    door = ScriptedDoor([
+        (b"x", Submit(requests=waiting)),
+        (b"y", Submit(requests=[make_request("d", [2], 3)])),
+        None, None,
+        (b"main", Forget(b"x")),
+        (b"x", Submit(requests=[make_request("late", [3], 50)])),
+        None,
+        (b"main", Utility(call_id=1, method="worker", args=["requests"])),
+        *[None] * 20,
+    ])  # fmt: skip
+    assert EngineLoop(core, door).run() is None
+    assert ends(door.events(b"x")) == {}, "nobody is there to hear of it"
+    assert ends(door.events(b"y")) == {"d": [FinishReason.LENGTH]}, "the place is free at once"
+    assert core.stats().kv_cache_usage == 0 and core.stats().num_waiting == 0
+
+
+def test_a_watcher_alone_gets_the_statistics(make_core: MakeCore, make_request: MakeRequest) -> None:
+    door = ScriptedDoor([
+        (b"main", Watch()),
+        (b"x", Submit(requests=[make_request("a", [1], 5)])),
+        (b"y", Submit(requests=[make_request("b", [2], 5)])),
+        *[None] * 20,
+    ])  # fmt: skip
+    EngineLoop(make_core(), door).run()
+    told = {to: [f.stats for t, f in door.sent if t == to and isinstance(f, Events)] for to in (b"x", b"y", b"main")}
+    assert not any(told[b"x"]) and not any(told[b"y"])
+    assert told[b"main"][-1].num_running == 0
+    assert sum(size for stats in told[b"main"] if stats is not None for size in stats.step_tokens) >= 2 * 5
