@@ -128,7 +128,7 @@ def test_a_forward_writes_to_the_same_addresses_each_time() -> None:
     runner.step({"a": [6], "b": [7]})
     runner.step({"c": list(range(30))})
     assert {key: buffer.data_ptr() for key, buffer in scratch.buffers.items()} == addresses
-    assert len(addresses) == 7, "residual, normed, branch, qkv, attended, MLP up and active"
+    assert len(addresses) == 8, "residual, normed, branch, qkv, attended, MLP up and active, logits"
 
 
 def test_a_step_beyond_the_scratch_is_refused() -> None:

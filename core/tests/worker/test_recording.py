@@ -71,11 +71,14 @@ class CountingPlatform(CPUPlatform):
         return self.recorder
 
 
-def generate(made: WorkerParts, told: dict[str, Any] | None = None, **changes: Any) -> dict[str, list[int]]:
+def generate(
+    made: WorkerParts, told: dict[str, Any] | None = None, temperature: float = 0.0, **changes: Any
+) -> dict[str, list[int]]:
     """Tokens of every prompt; `told` takes what the worker says of its ops."""
     single = changes.get("max_num_batched_tokens") == 1
     driver = Driver(LocalWorker(made, dummy_source(), limits(**changes)))
-    found = driver.run(PROMPTS[:1] if single else PROMPTS, 12, chunk=1 if single else 5)
+    prompts = [request(p.request_id, p.prompt_token_ids, temperature=temperature) for p in PROMPTS]
+    found = driver.run(prompts[:1] if single else prompts, 12, chunk=1 if single else 5)
     if told is not None:
         told.update(driver.worker.call("ops", []))
     driver.worker.shutdown()
@@ -94,8 +97,12 @@ def test_a_recorded_worker_chooses_the_same_tokens(
         recorded = generate(made, told := {}, **changes)
     assert told["recorded_kernels"] == 1 and told["linear"] == {"cpu": 17} and set(told["ops"].values()) == {"cpu"}
     assert "proven on 3 steps" in caplog.text
-    (program,) = platform.recorder.programs
-    assert program.replays > 10
+    forward, head, greedy_head = platform.recorder.programs
+    assert forward.replays > 10 and greedy_head.replays > 10
+    proofs = head.replays
+    sampled = CountingPlatform()
+    generate(dataclasses.replace(made, platform=sampled), temperature=0.5, **changes)
+    assert sampled.recorder.programs[1].replays > proofs + 10
     eager = CountingPlatform()
     made = dataclasses.replace(made, platform=eager)
     assert generate(made, told, **changes, enforce_eager=True) == recorded

@@ -23,6 +23,7 @@ softcap(x[..], cap)                                                        in pl
 add(x[T,H], y[T,H])                                                        in place: x += y
 scale(x[T,H], factor)                                                      in place: x *= factor
 copy(out[T,H], x[T,H])                                                     out = x, to out's dtype
+argmax(token[T] int64, value[T] float32, x[T,V] float32)                   the first largest of a row; nan is largest
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ OP_NAMES = (
     "add",
     "scale",
     "copy",
+    "argmax",
 )
 
 

@@ -149,8 +149,8 @@ class Decoder:
         return step.normed
 
     def logits(self, hidden: Tensor, ctx: ForwardContext) -> Tensor:
-        """Float32 logits [n, V] of hidden rows [n, H]."""
-        return self._head(hidden)
+        """Float32 logits [n, V] of hidden rows [n, H]: scratch, good until the next call."""
+        return self._head(hidden, ctx.scratch)
 
     def kv_groups(self) -> list[KVGroup]:
         """Layers grouped so that groups are as equal in size as can be."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from turret.nn.context import Scratch
 from turret.nn.factory import LayerFactory
 from turret.nn.linear import Embedding, Linear, Part
 from turret.nn.spec import DecoderSpec
@@ -16,7 +17,7 @@ __all__ = ["Head"]
 
 
 class Head:
-    """`head(hidden)`: float32 logits [n, V] of hidden rows [n, H], a new tensor each time."""
+    """`head(hidden, scratch)`: float32 logits [n, V] of hidden rows [n, H], good until the next call."""
 
     def __init__(self, spec: DecoderSpec, factory: LayerFactory, embedding: Embedding) -> None:
         self._scale, self._cap = spec.logits_scale, spec.logits_softcap
@@ -28,9 +29,8 @@ class Head:
             part = Part(spec.names.head, spec.vocab_size)
             self._linear = factory.linear("head", [part], spec.hidden_size, spec.head_bias)
 
-    def __call__(self, hidden: Tensor) -> Tensor:
-        shape = (hidden.shape[0], self._linear.out_features)
-        logits = torch.empty(shape, dtype=torch.float32, device=hidden.device)
+    def __call__(self, hidden: Tensor, scratch: Scratch) -> Tensor:
+        logits = scratch.take("logits", (hidden.shape[0], self._linear.out_features), torch.float32)
         self._linear(logits, hidden)
         if self._scale != 1.0:
             self._multiply(logits, self._scale)

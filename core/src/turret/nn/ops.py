@@ -12,6 +12,7 @@ from types import MappingProxyType
 from turret.contracts.ops import OP_NAMES, LinearKernel, OpProvider
 from turret.errors import PluginError
 from turret.nn.ops_activation import activation, add, copy, gelu_and_mul, scale, silu_and_mul, softcap
+from turret.nn.ops_choice import argmax
 from turret.nn.ops_norm import fused_add_rms_norm, layer_norm, rms_norm
 from turret.nn.ops_position import embedding, rotary
 
@@ -33,6 +34,7 @@ REFERENCE_OPS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "add": add,
         "scale": scale,
         "copy": copy,
+        "argmax": argmax,
     }
 )
 

@@ -80,7 +80,7 @@ class ModelDriver:
         ids = torch.tensor([token for name in order for token in work[name]], device=self._device)
         lengths = [len(work[name]) for name in order]
         hidden = self._hidden(StepBindings(ids, self._positions(order, lengths), batches))
-        rows = torch.split(self._model.logits(hidden, self._ctx), lengths)
+        rows = torch.split(self._model.logits(hidden, self._ctx).clone(), lengths)
         for name, length in zip(order, lengths, strict=True):
             self._sequences[name].length += length
             self._let_go_of_window(self._sequences[name])

@@ -5,6 +5,7 @@ Owns: the model, the cache tensors, scratch memory, the sampler. Knows nothing o
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -15,20 +16,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from turret.contracts import AttentionBackend, GraphRecorder, SplittingRecorder
+from turret.errors import NotSupportedError
 from turret.messages import KVGroup, TokenLogprobs
 from turret.nn import AttentionState, ForwardContext, Scratch
 from turret.worker.graph import RecordedForward, Subject, record
+from turret.worker.head import HeadRunner, HeadSetup
 from turret.worker.inputs import PromptRows, StepInputs
 from turret.worker.loader import LoadedModel
 from turret.worker.outside import OutsideAttention
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.sampling_rows import SamplingRows
+from turret.worker.setup import WorkerLimits
 from turret.worker.trials import TrialSteps
 
 __all__ = ["Forward", "ForwardOutput"]
 
-_PROMPT_LOGITS_BYTES = 64 << 20
-"""Most memory for the logits of prompt tokens at a time."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -43,16 +46,19 @@ class Forward:
     """Runs the model, or what was recorded of it. `groups` say which layers share metadata; the cache is set by
     `use_cache`."""
 
-    def __init__(self, loaded: LoadedModel, backend: AttentionBackend, max_tokens: int, device: str) -> None:
+    def __init__(self, loaded: LoadedModel, backend: AttentionBackend, limits: WorkerLimits, device: str) -> None:
         self._model = loaded.model
         self._backend = backend
         self._device = device
         self._groups: list[KVGroup] = loaded.model.kv_groups()
-        self._scratch = Scratch(max_tokens, device)
+        self._scratch = Scratch(limits.max_num_batched_tokens, device)
         self._factory = loaded.factory
         self._ops = dict(loaded.factory.ops.ops)
         self._kv: list[Tensor] = []
         self._recorded: RecordedForward | None = None
+        nothing = AttentionState(backend, [], [])  # logits attend to nothing
+        rows = min(limits.max_num_seqs, limits.max_num_batched_tokens)
+        self._head = HeadRunner(HeadSetup(self._model, self._ops, rows, device, nothing))
 
     @property
     def groups(self) -> list[KVGroup]:
@@ -78,6 +84,10 @@ class Forward:
             state = AttentionState(attention, self._kv, self._group_of_layer())
             recorded = partial(self._model_forward, state=state)
         self._recorded = record(recorder, Subject(forward, recorded, self._scratch, pages), steps.trials())
+        try:
+            self._head.record(recorder, self._recorded.hidden)
+        except NotSupportedError as error:
+            logger.info("the head runs op by op: %s", error)
 
     def explain(self) -> dict[str, Any]:
         """Who computes what: providers of `ops`, weights of each `linear` kernel, `attention`; `recorded_kernels` of a
@@ -98,13 +108,30 @@ class Forward:
         for rows in inputs.prompts:
             output.prompts[rows.place] = self._prompt(hidden, rows, sampler)
         if len(inputs.last_rows):
-            logits = self._logits(_rows(hidden, inputs.last_rows))
-            output.sampled = sampler.sample(logits, inputs.rows, state)
+            best = self._best(hidden, inputs, state)
+            if best is not None:
+                output.sampled = sampler.chosen(*best)
+            else:
+                output.sampled = sampler.sample(self._logits(hidden, inputs), inputs.rows, state)
         return output
 
     def vocab_size(self, inputs: StepInputs) -> int:
         """Width of the logits, found by running a step."""
-        return int(self._logits(_rows(self._model_forward(inputs), inputs.last_rows)).shape[1])
+        return int(self._head.logits(_rows(self._model_forward(inputs), inputs.last_rows)).shape[1])
+
+    def _best(
+        self, hidden: Tensor, inputs: StepInputs, state: SamplingRows
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
+        """Tokens and their logits where the head itself can choose: recorded, and every row wants the most likely."""
+        if not self._head.reads(hidden) or not state.all_simple(inputs.rows):
+            return None
+        return self._head.best_of(inputs.last_rows)
+
+    def _logits(self, hidden: Tensor, inputs: StepInputs) -> NDArray[np.float32]:
+        """Host logits of the rows that are sampled from."""
+        if self._head.reads(hidden):
+            return self._head.logits_of(inputs.last_rows)
+        return self._head.logits(_rows(hidden, inputs.last_rows))
 
     def _model_forward(self, inputs: StepInputs, state: AttentionState | None = None) -> Tensor:
         ctx = ForwardContext(self._ops, self._scratch, state or self._attention(inputs))
@@ -125,18 +152,12 @@ class Forward:
                 found[layer] = number
         return found
 
-    def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
-        """Host logits [n, V]."""
-        state = AttentionState(self._backend, self._kv, [])  # logits attend to nothing
-        logits = self._model.logits(hidden, ForwardContext(self._ops, self._scratch, state))
-        return np.ascontiguousarray(logits.to(device="cpu", dtype=torch.float32).numpy())
-
     def _prompt(self, hidden: Tensor, rows: PromptRows, sampler: Sampler) -> list[TokenLogprobs]:
-        step = max(1, _PROMPT_LOGITS_BYTES // (4 * sampler.vocab_size))
+        step = self._head.max_rows
         found: list[TokenLogprobs] = []
         for start in range(rows.start, rows.stop, step):
             stop = min(start + step, rows.stop)
-            logits = self._logits(hidden[start:stop])
+            logits = self._head.logits(hidden[start:stop])
             targets = rows.targets[start - rows.start : stop - rows.start]
             found += sampler.prompt_logprobs(logits, targets, rows.count)
         return found

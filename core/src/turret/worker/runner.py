@@ -76,7 +76,7 @@ class Runner:
         self._check_attention(loaded.factory, kv_dtype)
         self._layout = common_layout(
             [parts.attention.kv_layout(spec) for spec in loaded.factory.kv_specs(limits.block_size, kv_dtype)])
-        self._forward = Forward(loaded, parts.attention, limits.max_num_batched_tokens, self._device)
+        self._forward = Forward(loaded, parts.attention, limits, self._device)
         vocab_size = self._use_cache(_TRIAL_BLOCKS, vocab_size=1)
         slots = max(len(group.layers) for group in self._forward.groups)
         demand = MemoryDemand(

@@ -58,6 +58,10 @@ class Sampler:
         with np.errstate(over="ignore"):  # what overflows becomes minus infinity: a weight of zero, as it should
             return [self._one(logits[i], state[int(row)]) for i, row in enumerate(rows)]
 
+    def chosen(self, tokens: NDArray[np.int64], values: NDArray[np.float32]) -> list[Sampled]:
+        """Rows whose most likely token [n] is known already, with its logit [n]."""
+        return [self._checked(token, value) for token, value in zip(tokens.tolist(), values.tolist(), strict=True)]
+
     def prompt_logprobs(
         self, logits: NDArray[np.float32], tokens: Sequence[int], count: int
     ) -> list[TokenLogprobs]:

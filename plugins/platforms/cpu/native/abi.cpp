@@ -70,7 +70,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 4; }
+TC_API int tc_abi_version() { return 5; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -152,6 +152,7 @@ TC_PLAIN(tc_layer_norm, LayerNormArgs)
 TC_PLAIN(tc_rotary, RotaryArgs)
 TC_PLAIN(tc_gated, GatedArgs)
 TC_PLAIN(tc_pointwise, PointwiseArgs)
+TC_PLAIN(tc_argmax, ArgmaxArgs)
 
 TC_API int tc_softcap(const SoftcapArgs* a) {
   spread(Step(*a));

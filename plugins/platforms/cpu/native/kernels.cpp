@@ -14,6 +14,7 @@ namespace TC_LEVEL {
 #include "linear.inl"
 #include "elementwise.inl"
 #include "pointwise.inl"
+#include "argmax.inl"
 #include "kv.inl"
 #include "attention.inl"
 
@@ -23,7 +24,7 @@ namespace TC_LEVEL {
 extern const Kernels kKernels;
 const Kernels kKernels = {
     TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
-    gated,             softcap,        layer_norm, pointwise, attention_scratch, attention,
+    gated,             softcap,        layer_norm, pointwise, argmax,    attention_scratch, attention,
 };
 
 }  // namespace TC_LEVEL

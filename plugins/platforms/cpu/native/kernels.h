@@ -118,6 +118,14 @@ struct PointwiseArgs {
   int kind, out_element, x_element;
 };
 
+// Rows of float32: where the first largest number is, and the number.
+struct ArgmaxArgs {
+  const float* x;
+  int64_t* token;
+  float* value;
+  int64_t x_stride, rows, width;
+};
+
 struct SoftcapArgs {
   void* x;
   int64_t count;
@@ -160,6 +168,7 @@ struct Kernels {
   void (*softcap)(const void*, Team&);
   void (*layer_norm)(const void*, Team&);
   void (*pointwise)(const void*, Team&);
+  void (*argmax)(const void*, Team&);
   size_t (*attention_scratch)(const AttentionArgs&, int threads);
   void (*attention)(const void*, Team&);
 };

@@ -65,6 +65,7 @@ int64_t& rows_of(Step& step) {
     case Op::kGated: return a.gated.rows;
     case Op::kPointwise: return a.pointwise.rows;
     case Op::kSoftcap: return a.softcap.count;
+    case Op::kArgmax: return a.argmax.rows;
     default: return a.attention.tokens;
   }
 }
@@ -184,6 +185,7 @@ Job job_of(Op op, const Kernels& kernels) {
     case Op::kGated: return kernels.gated;
     case Op::kPointwise: return kernels.pointwise;
     case Op::kSoftcap: return kernels.softcap;
+    case Op::kArgmax: return kernels.argmax;
     default: return kernels.attention;
   }
 }
@@ -200,6 +202,7 @@ bool small(const Step& step) {
     case Op::kGated: return a.gated.rows * a.gated.width * 2 < kSmall;
     case Op::kPointwise: return a.pointwise.rows * a.pointwise.width < kSmall;
     case Op::kSoftcap: return a.softcap.count < kSmall;
+    case Op::kArgmax: return a.argmax.rows * a.argmax.width < kSmall;
     default: return false;
   }
 }

@@ -6,7 +6,7 @@
 
 namespace tc {
 
-enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kAttention };
+enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kArgmax, kAttention };
 
 union AnyArgs {
   LinearArgs linear;
@@ -18,6 +18,7 @@ union AnyArgs {
   GatedArgs gated;
   PointwiseArgs pointwise;
   SoftcapArgs softcap;
+  ArgmaxArgs argmax;
   AttentionArgs attention;
 };
 
@@ -35,6 +36,7 @@ struct Step {
   explicit Step(const GatedArgs& a) : op(Op::kGated) { args.gated = a; }
   explicit Step(const PointwiseArgs& a) : op(Op::kPointwise) { args.pointwise = a; }
   explicit Step(const SoftcapArgs& a) : op(Op::kSoftcap) { args.softcap = a; }
+  explicit Step(const ArgmaxArgs& a) : op(Op::kArgmax) { args.argmax = a; }
   explicit Step(const AttentionArgs& a) : op(Op::kAttention) { args.attention = a; }
 };
 

@@ -176,3 +176,17 @@ def test_rows_do_not_depend_on_the_batch_or_the_threads(
             ops.silu_and_mul(gated, part)
             assert torch.equal(again, normed[start : start + rows])
             assert torch.equal(gated, active[start : start + rows])
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 255, 256, 257, 1000])
+def test_argmax_finds_the_first_largest(width: int, level: str, native: Native, threads: Callable[[int], None]) -> None:
+    threads(2)
+    x = torch.randint(-50, 50, (40, width + 3), generator=torch.Generator().manual_seed(width)).float()[:, :width]
+    x[3] = float("-inf")
+    x[5, width // 2] = float("inf")
+    x[7, width // 3] = float("nan")
+    x[7, -1] = float("nan")
+    token, value = torch.empty(40, dtype=torch.int64), torch.empty(40)
+    CPUOps(native).argmax(token, value, x)
+    assert token.tolist() == x.numpy().argmax(axis=1).tolist()
+    assert torch.equal(value.view(torch.int32), x.gather(1, token[:, None])[:, 0].view(torch.int32))

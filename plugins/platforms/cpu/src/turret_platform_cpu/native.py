@@ -29,7 +29,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -43,6 +43,7 @@ OPS = {
     "tc_gated": "PPqqqqii",
     "tc_pointwise": "PPqqqqfiii",
     "tc_softcap": "Pqfi",
+    "tc_argmax": "PPPqqq",
     "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiPq",
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""

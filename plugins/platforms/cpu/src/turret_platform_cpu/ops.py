@@ -39,6 +39,7 @@ class CPUOps:
         self._gated = native.op("tc_gated")
         self._softcap = native.op("tc_softcap")
         self._layer_norm = native.op("tc_layer_norm")
+        self._argmax = native.op("tc_argmax")
         self._pointwise = native.op("tc_pointwise")
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
@@ -56,6 +57,7 @@ class CPUOps:
             "add": self.add,
             "scale": self.scale,
             "copy": self.copy,
+            "argmax": self.argmax,
         }
 
     def linear_kernels(self) -> Sequence[LinearKernel]:
@@ -142,6 +144,12 @@ class CPUOps:
     def copy(self, out: Tensor, x: Tensor) -> None:
         if not self._point(out, x, COPY):
             REFERENCE_OPS["copy"](out, x)
+
+    def argmax(self, token: Tensor, value: Tensor, x: Tensor) -> None:
+        if x.dtype != torch.float32 or value.dtype != torch.float32 or x.stride(1) != 1:
+            REFERENCE_OPS["argmax"](token, value, x)
+            return
+        self._argmax(x.data_ptr(), token.data_ptr(), value.data_ptr(), x.stride(0), *x.shape)
 
     def softcap(self, x: Tensor, cap: float) -> None:
         element = ELEMENTS.get(x.dtype)
