@@ -107,6 +107,39 @@ def test_penalties_biases_and_limits_change_the_answer_as_they_say(tiny, referen
     assert (repeated["token_ids"], repeated["finish_reason"]) == ([9] * 3, "repetition")
 
 
+def test_filters_that_leave_one_token_are_greedy(tiny) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 8, "ignore_eos": True, "return_token_ids": True, "seed": 5}
+    greedy = post(tiny, **body, temperature=0)["choices"][0]["token_ids"]
+    assert post(tiny, **body, temperature=2.0)["choices"][0]["token_ids"] != greedy
+    for one in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
+        assert post(tiny, **body, temperature=2.0, **one)["choices"][0]["token_ids"] == greedy
+
+
+@pytest.mark.parametrize("penalty", [
+    {"presence_penalty": 2}, {"frequency_penalty": 2}, {"repetition_penalty": 5}, {"bad_words": ["H", "IJ"]},
+])  # fmt: skip
+def test_penalties_push_likely_tokens_away(tiny, penalty: dict) -> None:
+    """Ten letters are all there is to say; what each penalty does to logits is compared with a reference elsewhere."""
+    letters = httpx.post(f"{tiny}/tokenize", json={"prompt": "ABCDEFGHIJ"}).json()["tokens"]
+    body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0, "ignore_eos": True, "allowed_token_ids": letters}
+    plain = post(tiny, **body)["choices"][0]["text"]
+    pushed = post(tiny, **body, **penalty)["choices"][0]["text"]
+    assert set(plain) <= set("ABCDEFGHIJ") and pushed != plain and len(pushed) == 40
+    if "bad_words" in penalty:
+        assert "H" not in pushed and "IJ" not in pushed
+
+
+def test_the_end_token_ends_unless_it_is_ignored_and_shows_when_asked(tiny) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "logit_bias": {"1": 100}}
+    ended = post(tiny, **body)["choices"][0]
+    assert (ended["text"], ended["finish_reason"], ended["stop_reason"]) == ("", "stop", None)
+    going = post(tiny, **body, ignore_eos=True)
+    assert going["choices"][0]["finish_reason"] == "length" and going["usage"]["completion_tokens"] == 3
+    shown = post(tiny, **body, ignore_eos=True, skip_special_tokens=False, spaces_between_special_tokens=False)
+    assert shown["choices"][0]["text"] == "</s>" * 3
+    assert post(tiny, **{**body, "min_tokens": 2})["usage"]["completion_tokens"] == 3
+
+
 def test_a_salt_keeps_caches_apart(tiny) -> None:
     prompt = [(11 * i) % 250 + 2 for i in range(64)]
     cached = []

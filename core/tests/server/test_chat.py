@@ -124,6 +124,19 @@ def test_continue_final_message(tiny, client):
         )
 
 
+def test_what_reaches_the_template(serve):
+    template = "{{ documents[0].title }}|{{ style }}|{{ reasoning_effort }}|{{ messages[0].content }}"
+    body = {"messages": [{"role": "user", "content": "hi"}], "chat_template": template, "max_tokens": 1,
+            "documents": [{"title": "t", "text": "x"}], "chat_template_kwargs": {"style": "terse"},
+            "reasoning_effort": "low", "return_prompt_text": True}  # fmt: skip
+    with serve(trust_request_chat_template=True) as running:
+        answer = httpx.post(f"{running.url}/v1/chat/completions", json=body).json()
+        assert answer["prompt_text"] == "t|terse|low|hi"
+        clash = {**body, "chat_template_kwargs": {"messages": []}}
+        refused = httpx.post(f"{running.url}/v1/chat/completions", json=clash)
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "chat_template_kwargs"
+
+
 def test_the_prompt_as_it_was_read(tiny):
     body = {"messages": MESSAGES, "max_tokens": 2, "return_prompt_text": True}
     assert httpx.post(f"{tiny.url}/v1/chat/completions", json=body).json()["prompt_text"] == PROMPT

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turret.text import Tokenizer
+from turret.text.detokenizer import WindowDetokenizer
 from turret.text.directory_tokenizer import tokenizer_from_directory
 
 
@@ -123,3 +124,28 @@ def test_tokens_without_text_do_not_pile_up(wordpiece_dir: Path) -> None:
     detokenizer = tokenizer.detokenizer()
     pieces = [detokenizer.push([i]) for i in [*ids[:-1], *[silent] * 10_000, ids[-1]]] + [detokenizer.finish()]
     assert "".join(pieces).replace(" ", "") == tokenizer.decode(ids).replace(" ", "")
+
+
+@pytest.mark.parametrize("kind", ["byte_level_dir", "sentencepiece_dir"])
+def test_a_character_that_broke_in_the_prompt_is_not_in_the_text(kind: str, request: pytest.FixtureRequest) -> None:
+    tokenizer = tokenizer_from_directory(request.getfixturevalue(kind))
+    by_bytes = {tokenizer.token_bytes(i): i for i in range(tokenizer.vocab_size)}
+    first, second, letter = by_bytes[b"\xc3"], by_bytes[b"\xa9"], by_bytes[b"a"]
+    endings = (
+        ([], ""), ([letter], "a"), ([second], "\u00e9"), ([first], "\ufffd"), ([second, letter], "\u00e9a"),
+    )  # fmt: skip
+    for after, expected in endings:
+        for pieces in ([after], [[i] for i in after]):
+            detokenizer = tokenizer.detokenizer(prompt_token_ids=[letter, first])
+            assert "".join(detokenizer.push(piece) for piece in pieces) + detokenizer.finish() == expected
+
+
+def test_a_window_completes_what_the_prompt_began() -> None:
+    """A decoder of its own kind, whose tokens are single bytes."""
+
+    def decode(ids: Sequence[int]) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    for after, expected in (([], ""), ([0x61], "a"), ([0xA9], "\u00e9"), ([0xA9, 0x61], "\u00e9a")):
+        detokenizer = WindowDetokenizer(decode, frozenset(), [0x61, 0xC3])
+        assert "".join(detokenizer.push([i]) for i in after) + detokenizer.finish() == expected

@@ -17,6 +17,8 @@ from turret.text.pieces import Pieces
 __all__ = ["ByteDetokenizer", "Detokenizer", "WindowDetokenizer"]
 
 _REPLACEMENT = "\ufffd"
+_CONTINUATION = (0x80, 0xBF)
+"""First and last of the bytes that go on with a character of several."""
 _PROMPT_TAIL = 8
 """Prompt tokens that prime a detokenizer: enough to complete a character and to settle spaces at the seam."""
 _MAX_HELD = 32
@@ -38,7 +40,8 @@ class ByteDetokenizer:
     """Joins the tokens' bytes and reads them as UTF-8; constant work per token.
 
     `prompt_token_ids` primes it: the text then continues the prompt (a leading space is text, not a decoder's artefact,
-    and a character begun in the prompt is completed). Tokens in `skip` are silent.
+    and a character begun in the prompt is completed; one that is not was broken in the prompt, and no part of this
+    text). Tokens in `skip` are silent.
     """
 
     def __init__(self, pieces: Pieces, skip: frozenset[int], prompt_token_ids: Sequence[int] = ()) -> None:
@@ -47,12 +50,18 @@ class ByteDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strip = pieces.strips_leading_space and not prompt_token_ids
         self._decoder.decode(self._join(prompt_token_ids[-_PROMPT_TAIL:]))
+        self._at_seam = bool(self._decoder.getstate()[0])  # only the prompt's half of a character is there so far
 
     def push(self, token_ids: Sequence[int]) -> str:
-        return self._stripped(self._decoder.decode(self._join(token_ids)))
+        data = self._join(token_ids)
+        if self._at_seam and data:
+            self._at_seam = False
+            if not _CONTINUATION[0] <= data[0] <= _CONTINUATION[1]:
+                self._decoder.reset()
+        return self._stripped(self._decoder.decode(data))
 
     def finish(self) -> str:
-        return self._stripped(self._decoder.decode(b"", final=True))
+        return "" if self._at_seam else self._stripped(self._decoder.decode(b"", final=True))
 
     def _join(self, token_ids: Sequence[int]) -> bytes:
         skip, bytes_of = self._skip, self._bytes_of
@@ -78,7 +87,9 @@ class WindowDetokenizer:
         self._skip = skip
         self._window = [i for i in prompt_token_ids[-_PROMPT_TAIL:] if i not in skip]
         self._context = len(self._window)  # tokens of the window that are emitted already
-        self._emitted = decode(self._window) if self._window else ""
+        shown = decode(self._window) if self._window else ""
+        self._emitted = shown.rstrip(_REPLACEMENT)
+        self._broken = shown[len(self._emitted) :]  # what the prompt begins and this text may complete
 
     def push(self, token_ids: Sequence[int]) -> str:
         return "".join([self._one(i) for i in token_ids if i not in self._skip])
@@ -97,7 +108,8 @@ class WindowDetokenizer:
         return "" if text.endswith(_REPLACEMENT) and not full else self._advance(text)
 
     def _advance(self, text: str) -> str:
-        new = text[len(self._emitted) :]
+        new = text[len(self._emitted) :].removeprefix(self._broken)
+        self._broken = ""
         self._window = self._window[self._context :]
         self._context = len(self._window)
         self._emitted = self._decode(self._window)
