@@ -38,5 +38,6 @@ def test_manifest_equals_entry_points(path: Path) -> None:
 @pytest.mark.parametrize("path", sources.plugin_projects(), ids=sources.relative)
 def test_distribution_is_named_after_its_place(path: Path) -> None:
     kind = {"attention": "attention", "quant": "quant", "models": "model", "parsers": "parser", "platforms": "platform"}
+    kind["endpoints"] = "endpoint"
     assert _project(path)["name"] == f"turret-{kind[path.parent.name]}-{path.name}"
     assert (path / "README.md").exists() and list(path.glob("tests/test_conformance.py"))

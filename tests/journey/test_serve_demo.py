@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 import httpx
+import anthropic
 import openai
 import pytest
 
@@ -38,6 +39,21 @@ def test_a_stream_says_the_same(client):
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == whole.choices[0].message.content
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_anthropics_client_gets_the_same_answer(demo, client):
+    said = client.chat.completions.create(model="demo", messages=QUESTION, temperature=0, max_tokens=24)
+    with anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as other:
+        asked = {"model": "demo", "messages": QUESTION, "temperature": 0, "max_tokens": 24}
+        whole = other.messages.create(**asked)
+        assert whole.content[0].text == said.choices[0].message.content
+        assert whole.usage.output_tokens == said.usage.completion_tokens
+        with other.messages.stream(**asked) as stream:
+            assert "".join(stream.text_stream) == whole.content[0].text
+        counted = other.messages.count_tokens(model="demo", messages=QUESTION)
+        assert counted.input_tokens == said.usage.prompt_tokens
+        with pytest.raises(anthropic.NotFoundError, match="nobody"):
+            other.messages.create(**{**asked, "model": "nobody"})
 
 
 def test_log_probabilities_are_probabilities(client):

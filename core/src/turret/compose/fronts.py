@@ -15,7 +15,8 @@ import msgspec
 from turret.checkpoint import Checkpoint
 from turret.compose.engines import engine_client, engine_processes
 from turret.compose.find import FoundModel, find_model
-from turret.compose.server import cache_facts, front_plugins, open_front_side
+from turret.compose.front_plugins import front_plugins
+from turret.compose.server import cache_facts, open_front_side
 from turret.compose.spec import EngineSpec
 from turret.config import Config
 from turret.engine import AttachedLink, Client, EngineProcess, ProcessLink
@@ -100,7 +101,7 @@ def begin_fronts(
     """Find the model, launch its engines, and say what fronts are made of."""
     found = find_model(config)
     config, checkpoint = found.config, found.checkpoint
-    hooks, _ = front_plugins(config, hooks, extra)
+    hooks = front_plugins(config, hooks, extra).hooks
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
     processes = engine_processes(spec)
     client = engine_client([ProcessLink(process) for process in processes])

@@ -11,6 +11,7 @@ from pathlib import Path
 from turret.config import PluginConfig
 from turret.contracts import (
     AttentionBackend,
+    Endpoint,
     ModelArchitecture,
     OpProvider,
     Platform,
@@ -32,6 +33,7 @@ CONTRACTS: Mapping[str, type] = {
     "tool_parser": ToolParser,
     "reasoning_parser": ReasoningParser,
     "policy": SchedulerPolicy,
+    "endpoint": Endpoint,
 }
 """The Protocol that plugins of each kind must satisfy, for the kinds that have one."""
 

@@ -6,28 +6,27 @@ Owns: the order in which a server starts. Loads neither torch nor transformers: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turret.checkpoint import Checkpoint, read_json
 from turret.compose.engines import engine_client, launch_engines
 from turret.compose.find import FoundModel, find_model
-from turret.compose.hosts import plugin_host
+from turret.compose.front_plugins import FrontPlugins, front_plugins
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
 from turret.engine.ports import Client
 from turret.errors import ConfigError
 from turret.messages import EngineReady
-from turret.plugins import Hooks, PluginHost
-from turret.plugins.events import ConfigResolved, ModelLoaded
-from turret.server.parts import AnswerParsers, ServerParts
+from turret.plugins import Hooks
+from turret.plugins.events import ModelLoaded
+from turret.server.parts import ServerParts
 from turret.text import TextProcessor
 
 __all__ = [
-    "FrontSide", "PendingServer", "begin_server", "cache_facts", "front_plugins", "generation_defaults",
-    "open_front_side",
+    "FrontSide", "PendingServer", "begin_server", "cache_facts", "generation_defaults", "open_front_side",
 ]  # fmt: skip
 
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
@@ -42,14 +41,13 @@ class FrontSide:
     checkpoint: Checkpoint
     text: TextProcessor
     max_model_len: int
-    hooks: Hooks
-    parsers: AnswerParsers = field(default_factory=AnswerParsers)
+    plugins: FrontPlugins
 
     async def finish(self, client: Client, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engines that `client` reaches; raises what stopped one."""
         ready = await client.start(progress)
-        if self.hooks.active:
-            self.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
+        if self.plugins.hooks.active:
+            self.plugins.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
         return ServerParts(
             text=self.text,
             client=client,
@@ -61,8 +59,9 @@ class FrontSide:
             generation_defaults=generation_defaults(self.config, self.checkpoint),
             kv_capacity=(ready.num_blocks - 1) * ready.block_size,
             cache_facts=tuple(cache_facts(self.config, engine.ready) for engine in client.engines),
-            hooks=self.hooks,
-            parsers=self.parsers,
+            hooks=self.plugins.hooks,
+            parsers=self.plugins.parsers,
+            endpoints=self.plugins.endpoints,
         )
 
 
@@ -92,37 +91,10 @@ def begin_server(
     return PendingServer(open_front_side(found, side), client)
 
 
-def open_front_side(found: FoundModel, plugins: tuple[Hooks, AnswerParsers]) -> FrontSide:
+def open_front_side(found: FoundModel, plugins: FrontPlugins) -> FrontSide:
     """The front's side of a model that was found; opening its tokenizer takes a while."""
     text = open_text(found.config, found.checkpoint, found.max_model_len)
-    return FrontSide(found.config, found.checkpoint, text, found.max_model_len, *plugins)
-
-
-def front_plugins(
-    config: Config, hooks: Hooks | None, extra: Mapping[str, str | None]
-) -> tuple[Hooks, AnswerParsers]:
-    """Listeners (told of the configuration) and the parsers of answers. Unknown names in the plugin options fail here,
-    at once, rather than in the engine's process."""
-    host = plugin_host(config.plugins, frozenset({"front"}))
-    hooks = host.hooks() if hooks is None else hooks
-    reasoning = _parser(host, "reasoning_parser", config.server.reasoning_parser)
-    parsers = AnswerParsers(reasoning, _parser(host, "tool_parser", config.server.tool_call_parser))
-    if hooks.active:
-        hooks.notify("config_resolved", ConfigResolved(_shown(config), extra))
-    return hooks, parsers
-
-
-def _parser(host: PluginHost, kind: str, name: str | None) -> Any:
-    """The parser the operator named, loaded; raises PluginError for one that is not there or broken."""
-    return None if name is None else host.load(host.select(kind, key=name, explicit=name).require())
-
-
-def _shown(config: Config) -> dict[str, dict[str, Any]]:
-    """The configuration for listeners, without the keys that open the server and the hub."""
-    sections: dict[str, dict[str, Any]] = asdict(config)
-    sections["server"].pop("api_key", None)
-    sections["model"].pop("hf_token", None)
-    return sections
+    return FrontSide(found.config, found.checkpoint, text, found.max_model_len, plugins)
 
 
 def _model_loaded(name: str, ready: EngineReady) -> ModelLoaded:

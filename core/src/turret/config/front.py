@@ -43,6 +43,8 @@ class ServerConfig:
     chat_template_content_format: str = opt("auto", "How message content reaches the template.",
                                             choices=("auto", "string", "openai"))
     exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
+    endpoints: list[str] | None = opt(None, "APIs beside OpenAI's: endpoint plugins by name; unset: messages and "
+                                            "responses, where installed.")
     reasoning_parser: str | None = opt(None, "Reasoning parser plugin that splits reasoning from the answer.")
     tool_call_parser: str | None = opt(None, "Tool parser plugin that reads the model's tool calls.")
     enable_auto_tool_choice: bool = opt(False, "Let the model call tools; needs --tool-call-parser.")

@@ -25,7 +25,7 @@ from turret.errors import PluginError
 from turret.server.state import ServerState
 from turret.server.wire import ChatRequest
 
-__all__ = ["AnswerReader", "answer_readers", "shown_tokens"]
+__all__ = ["AnswerReader", "answer_readers", "delta_member", "shown_tokens"]
 
 TAIL = 1 << 16
 """Characters at the end of a prompt that a parser sees: enough for the message that an answer may continue."""
@@ -67,45 +67,45 @@ class AnswerReader:
         self._single = single
         self._places: dict[int, int | None] = {}  # the parser's number of a call to its place, None if dropped
 
-    def read(self, text: str, ids: Sequence[int], last: bool) -> list[dict[str, Any]]:
-        """Members of a streamed delta, each for a chunk of its own; `last` flushes what the parsers hold back.
+    def read(self, text: str, ids: Sequence[int], last: bool) -> list[ParserEvent]:
+        """What further text holds; `last` flushes what the parsers hold back.
 
-        One call to a chunk, since clients may look at the first entry of `tool_calls` only.
+        Calls are numbered from 0 without a gap and have ids; no event is empty.
         """
-        members: list[dict[str, Any]] = []
         before = len(self.reasoning)
-        rest = text if self._reasoning is None else self._split(self._reasoning.read(text, ids, last), members)
+        found: list[ParserEvent] = []
+        rest = text if self._reasoning is None else self._split(self._reasoning.read(text, ids, last), found)
         if self._tools is not None:
             taken = (self._take(event, self._tools) for event in self._tools.read(rest, ids, last))
-            members += [member for member in taken if member is not None]
+            found += [event for event in taken if event is not None]
         elif rest:
             self.content += rest
-            members.append({"content": rest})
+            found.append(ContentDelta(rest))
         if len(self.reasoning) > before:
             self.num_reasoning_tokens += len(ids)
-        return members
+        return found
 
-    def _split(self, events: Sequence[ParserEvent], members: list[dict[str, Any]]) -> str:
+    def _split(self, events: Sequence[ParserEvent], found: list[ParserEvent]) -> str:
         """Tell the reasoning; the rest is for the tool parser, or content."""
         assert self._reasoning is not None
         rest = ""
         for event in events:
             if isinstance(event, ReasoningDelta):
                 self.reasoning += event.text
-                members.append({"reasoning": event.text})
+                found.append(event)
             elif isinstance(event, ContentDelta):
                 rest += event.text
             else:
                 raise self._reasoning.broken(f"emitted a {type(event).__name__}, which is no event of its kind")
         return rest
 
-    def _take(self, event: ParserEvent, stage: _Stage) -> dict[str, Any] | None:
+    def _take(self, event: ParserEvent, stage: _Stage) -> ParserEvent | None:
         if isinstance(event, ContentDelta):
             self.content += event.text
-            return {"content": event.text} if event.text else None
+            return event if event.text else None
         if isinstance(event, ReasoningDelta):
             self.reasoning += event.text
-            return {"reasoning": event.text} if event.text else None
+            return event if event.text else None
         if isinstance(event, ToolCallStart):
             if event.index in self._places:
                 raise stage.broken(f"began call {event.index} twice")
@@ -113,26 +113,45 @@ class AnswerReader:
         if isinstance(event, ToolArgumentsDelta | ToolCallEnd):
             if event.index not in self._places:
                 raise stage.broken(f"went on with call {event.index}, which it had not begun")
-            return self._more(event) if isinstance(event, ToolArgumentsDelta) else None
+            return self._more(event)
         raise stage.broken(f"emitted a {type(event).__name__}, which is no event of a tool parser")
 
-    def _begin(self, event: ToolCallStart) -> dict[str, Any] | None:
+    def _begin(self, event: ToolCallStart) -> ParserEvent | None:
         if self._single and self.calls:
             self._places[event.index] = None
             return None
         place = self._places[event.index] = len(self.calls)
         call_id = event.call_id or f"chatcmpl-tool-{uuid.uuid4().hex}"
-        function = {"name": event.name, "arguments": ""}
-        head = {"id": call_id, "type": "function"}
-        self.calls.append({**head, "function": dict(function)})
-        return {"tool_calls": [{"index": place, **head, "function": function}]}
+        self.calls.append({"id": call_id, "type": "function", "function": {"name": event.name, "arguments": ""}})
+        return ToolCallStart(place, event.name, call_id)
 
-    def _more(self, event: ToolArgumentsDelta) -> dict[str, Any] | None:
+    def _more(self, event: ToolArgumentsDelta | ToolCallEnd) -> ParserEvent | None:
         place = self._places[event.index]
-        if place is None or not event.text:
+        if place is None:
+            return None
+        if isinstance(event, ToolCallEnd):
+            return ToolCallEnd(place)
+        if not event.text:
             return None
         self.calls[place]["function"]["arguments"] += event.text
-        return {"tool_calls": [{"index": place, "function": {"arguments": event.text}}]}
+        return ToolArgumentsDelta(place, event.text)
+
+
+def delta_member(event: ParserEvent) -> dict[str, Any] | None:
+    """An event as the delta of a streamed chunk; None if it shows in none.
+
+    One call to a chunk, since clients may look at the first entry of `tool_calls` only.
+    """
+    if isinstance(event, ContentDelta):
+        return {"content": event.text}
+    if isinstance(event, ReasoningDelta):
+        return {"reasoning": event.text}
+    if isinstance(event, ToolCallStart):
+        function = {"name": event.name, "arguments": ""}
+        return {"tool_calls": [{"index": event.index, "id": event.call_id, "type": "function", "function": function}]}
+    if isinstance(event, ToolArgumentsDelta):
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+    return None
 
 
 def answer_readers(

@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from turret.config import Config
 from turret.server.auth import ApiKeyGuard
+from turret.server.endpoints import endpoint_routes
 from turret.server.handlers import add_handlers
 from turret.server.http_metrics import HttpCounter
 from turret.server.middleware import add_named_middleware
@@ -63,6 +64,8 @@ def create_app(parts: ServerParts, config: Config) -> FastAPI:
     app.state.turret = state
     for router in _routers(config):
         app.include_router(router(state))
+    for endpoint in parts.endpoints:
+        app.include_router(endpoint_routes(state, endpoint))
     add_handlers(app, config.observability.log_error_stack)
     add_openapi(app, STRUCTS, ErrorBody)
     _add_middleware(app, state)

@@ -22,7 +22,7 @@ DENIED = b'{"error":"Unauthorized"}'
 
 
 class ApiKeyGuard:
-    """ASGI middleware that answers 401 unless the request carries one of the keys as a bearer token."""
+    """ASGI middleware: 401 unless a request carries one of the keys, as a bearer token or in X-Api-Key."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
@@ -45,9 +45,10 @@ class ApiKeyGuard:
         return path in PUBLIC_PATHS
 
     def _authorized(self, scope: Scope) -> bool:
-        scheme, _, token = (Headers(scope=scope).get("authorization") or "").partition(" ")
+        headers = Headers(scope=scope)
+        scheme, _, token = (headers.get("authorization") or "").partition(" ")
         if scheme.lower() != "bearer":
-            return False
+            token = headers.get("x-api-key") or ""  # what clients of Anthropic's API send
         given = _digest(token.strip())
         # Every key is compared, in constant time, so that timing tells nothing about them.
         return any([hmac.compare_digest(given, known) for known in self._digests])

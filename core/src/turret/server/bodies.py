@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from turret.server.faults import BodyError, BodyTooLargeError
 
-__all__ = ["BodyReader"]
+__all__ = ["BodyReader", "read_json"]
 
 T = TypeVar("T")
 MAX_BODY_BYTES = 128 << 20
@@ -55,7 +55,22 @@ class BodyReader(Generic[T]):
         return decoded
 
 
-def _check_depth(value: Any, name: str) -> None:
+async def read_json(request: Request) -> Any:
+    """A JSON body of any shape; raises as `BodyReader.read` does."""
+    _check_media_type(request.headers.get("content-type"))
+    try:
+        value = msgspec.json.decode(await _read_all(request))
+    except RecursionError as error:
+        raise _too_deep(None) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BodyError(f"the body is not valid JSON: {error}") from error
+    except ClientDisconnect as gone:
+        raise BodyError("the client went away before the body was complete") from gone
+    _check_depth(value, None)
+    return value
+
+
+def _check_depth(value: Any, name: str | None) -> None:
     """Refuse a value that nests more than `MAX_DEPTH` containers; level by level, so that no depth is too much here."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):

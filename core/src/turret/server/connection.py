@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from turret.errors import TurretError
 from turret.server.faults import error_event
 
-__all__ = ["ClientGone", "EventStream", "while_connected"]
+__all__ = ["ClientGone", "EventStream", "EventWording", "while_connected"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -37,12 +38,21 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
+@dataclass(frozen=True, slots=True)
+class EventWording:
+    """What a stream says of an error, and at its end."""
+
+    error: Callable[[BaseException], bytes]
+    end: bytes
+
+
 class EventStream(Response):
     """Server-sent events from an iterator of encoded events.
 
     An exception of the iterator becomes a last event with the error object; `[DONE]` ends the stream either way. With
     `settled` nothing is sent before the first event is there, so that an error until then is an answer with its own
-    status. Errors that nobody raised on purpose leave their stack in the log; with `log_stack` all do.
+    status. Errors that nobody raised on purpose leave their stack in the log; with `log_stack` all do. Other APIs than
+    OpenAI's have a `wording` of their own.
     """
 
     def __init__(
@@ -51,6 +61,7 @@ class EventStream(Response):
         headers: Mapping[str, str] | None = None,
         settled: bool = False,
         log_stack: bool = False,
+        wording: EventWording | None = None,
     ) -> None:
         super().__init__(b"", 200, dict(headers or {}), "text/event-stream")
         del self.headers["content-length"]
@@ -58,6 +69,7 @@ class EventStream(Response):
         self._events = events
         self._settled = settled
         self._log_stack = log_stack
+        self._wording = wording or EventWording(error_event, DONE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream; stop when the client hangs up."""
@@ -82,8 +94,8 @@ class EventStream(Response):
                 raise  # to the handlers, which answer any error
             if self._log_stack or not isinstance(error, TurretError):
                 log.error("a stream ended with an error", exc_info=error)
-            await send({"type": "http.response.body", "body": error_event(error), "more_body": True})
-        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+            await send({"type": "http.response.body", "body": self._wording.error(error), "more_body": True})
+        await send({"type": "http.response.body", "body": self._wording.end, "more_body": False})
 
     async def _begin(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from turret.contracts import ReasoningParser, ToolParser
+from turret.contracts import Endpoint, ReasoningParser, ToolParser
 from turret.engine import Client
 from turret.plugins import Hooks
 from turret.server.peers import Alone, Peers
@@ -34,9 +34,9 @@ class ServerParts:
     `client` is started, or will be by whoever runs the app. `generation_defaults` are sampling values by name from the
     model's generation config. `kv_capacity` is the number of tokens that the whole KV cache of an engine holds (0 =
     unknown); `cache_facts` are the settings of each engine's, for the metric that shows them. `hooks` are the listeners
-    to tell of requests. `parsers` read reasoning and tool calls, where the operator chose some. Where several front
-    ends share the engines, `peers` are all of them, `ledger` counts what waits at any of them, and `first_serial` keeps
-    the ids and seeds of their requests apart.
+    to tell of requests. `parsers` read reasoning and tool calls, where the operator chose some; `endpoints` are
+    further APIs. Where several front ends share the engines, `peers` are all of them, `ledger` counts what waits at any
+    of them, and `first_serial` keeps the ids and seeds of their requests apart.
     """
 
     text: TextProcessor
@@ -51,6 +51,7 @@ class ServerParts:
     cache_facts: Sequence[Mapping[str, Any]] = ()
     hooks: Hooks = field(default_factory=Hooks)
     parsers: AnswerParsers = field(default_factory=AnswerParsers)
+    endpoints: tuple[Endpoint, ...] = ()
     peers: Peers = field(default_factory=Alone)
     ledger: Ledger = field(default_factory=lambda: Ledger(columns=2))
     first_serial: int = 0

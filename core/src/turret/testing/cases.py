@@ -30,6 +30,7 @@ BUILDERS: Mapping[str, str] = MappingProxyType(
         "tool_parser": "turret.testing.parsers",
         "reasoning_parser": "turret.testing.parsers",
         "policy": "turret.testing.policies",
+        "endpoint": "turret.testing.endpoints",
     }
 )
 """The module whose `build(subject)` yields a kind's own cases; each loads torch only if its kind computes."""

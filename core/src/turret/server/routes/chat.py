@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -16,15 +15,15 @@ from fastapi import APIRouter
 from msgspec import UNSET
 from starlette.responses import Response
 
-from turret.errors import RequestError
-from turret.server.answer_reader import AnswerReader, answer_readers, shown_tokens
+from turret.contracts import ReasoningDelta
+from turret.server.answer_reader import delta_member
+from turret.server.chat_calls import BegunChat, begin_chat
 from turret.server.choices import ChoiceDelta
-from turret.server.conversation import answer_role, check_tools, echoed_text, render
+from turret.server.conversation import answer_role, echoed_text
 from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter, num_alternatives
-from turret.server.results import ChoiceResult, Run, collect
+from turret.server.results import ChoiceResult, collect
 from turret.server.routes.generating import GeneratingRoute, generating_router
-from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
 from turret.server.usage import UsageCounter
@@ -48,49 +47,19 @@ def chat_routes(state: ServerState) -> APIRouter:
 
 async def _start(state: ServerState, context: CallContext, body: ChatRequest) -> _ChatCall:
     """Check a body and make its call; nothing runs yet."""
-    check_supported(body)
-    calls_tools = check_tools(state, body)
-    if body.mm_processor_kwargs:
-        raise RequestError("mm_processor_kwargs: this model takes text only", "mm_processor_kwargs")
-    top = body.top_logprobs or 0
-    if top and not body.logprobs:
-        raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
-    if top > state.config.model.max_logprobs >= 0 or top < -1:
-        raise RequestError(
-            f"top_logprobs must be between 0 and {state.config.model.max_logprobs} on this server, got {top}",
-            "top_logprobs",
-        )
-    params = sampling_params(
-        body,
-        state.parts.generation_defaults,
-        logprobs=top if body.logprobs else None,
-        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
-    )
-    prompt = await render(state, body)
-    job = replace(state.job(context, [prompt.token_ids], params, body), shown=shown_tokens(state, calls_tools))
-    # Before the run takes its place in the queue: opening a session may fail.
-    readers = answer_readers(state, body, prompt.text, params.n, calls_tools)
-    prompt_text = prompt.text if body.return_prompt_text else None
-    return _ChatCall(state, body, state.generator.start(job), _Extras(readers, prompt_text))
-
-
-@dataclass(frozen=True, slots=True)
-class _Extras:
-    """What some calls want: `readers` that find reasoning and calls, one a choice, and the prompt as it was read."""
-
-    readers: list[AnswerReader] | None
-    prompt_text: str | None
+    return _ChatCall(state, body, await begin_chat(state, context, body))
 
 
 class _ChatCall:
     """One call: the run and how to write it down."""
 
-    def __init__(self, state: ServerState, body: ChatRequest, run: Run, extras: _Extras) -> None:
+    def __init__(self, state: ServerState, body: ChatRequest, begun: BegunChat) -> None:
+        run = begun.run
         self._state = state
         self._body = body
         self._run = run
-        self._readers = extras.readers
-        self._prompt_text = extras.prompt_text
+        self._readers = begun.readers
+        self._prompt_text = begun.prompt.text if body.return_prompt_text else None
         self._role = answer_role(state, body)
         self._echo = echoed_text(body, self._role)
         self._head = StreamHead(
@@ -100,7 +69,7 @@ class _ChatCall:
         self._logprobs = LogprobWriter(
             state.parts.text, state.config.server.return_tokens_as_token_ids if as_ids is None else as_ids
         )
-        thought = None if self._readers is None or state.parts.parsers.reasoning is None else self._thought
+        thought = None if state.parts.parsers.reasoning is None else begun.num_reasoning_tokens
         self._usage = UsageCounter(run, state.config.server.enable_prompt_tokens_details, num_reasoning=thought)
         self._wants_ids = bool(body.return_token_ids)
         self._top = num_alternatives(body, body.top_logprobs, state.parts.vocab_size)
@@ -156,14 +125,12 @@ class _ChatCall:
         return chunk
 
     def _read(self, delta: ChoiceDelta) -> list[dict[str, Any]]:
-        """What the parsers make of a delta."""
+        """What the parsers make of a delta, as deltas of chunks."""
         assert self._readers is not None
-        members = self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
-        return members if self._body.include_reasoning is not False else [m for m in members if "reasoning" not in m]
-
-    def _thought(self) -> int:
-        """Tokens of reasoning so far, over all choices."""
-        return sum(reader.num_reasoning_tokens for reader in self._readers or ())
+        events = self._readers[delta.index].read(delta.text, delta.token_ids, delta.finish_reason is not None)
+        if self._body.include_reasoning is False:
+            events = [event for event in events if not isinstance(event, ReasoningDelta)]
+        return [member for event in events if (member := delta_member(event)) is not None]
 
     def _said(self, delta: ChoiceDelta) -> list[bytes]:
         """What a delta says, as one JSON object for each chunk; the last may be empty, which says nothing."""
