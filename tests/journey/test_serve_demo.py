@@ -9,8 +9,8 @@ import signal
 import subprocess
 import threading
 
-import httpx
 import anthropic
+import httpx
 import openai
 import pytest
 
