@@ -34,7 +34,7 @@ class Plain:
             chat |= body.get("more", {})
             answer = await host.chat(call, chat)
             if body.get("stream"):
-                return EndpointStream(told(answer, body.get("fail")), lambda fault: b"!" + fault.message.encode() + b"\n")
+                return EndpointStream(told(answer, body.get("fail")), lambda fault: f"!{fault.message}\n".encode())
             texts, finish = [], None
             async for part in answer.parts():
                 if isinstance(part, ContentDelta):
