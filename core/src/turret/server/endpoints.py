@@ -158,7 +158,8 @@ async def _answered(state: ServerState, route: EndpointRoute, request: Request) 
     if isinstance(made, EndpointAnswer):
         return Response(made.body, made.status, media_type=made.media_type)
     on_error = made.on_error
-    return EventStream(made.events, wording=EventWording(lambda error: on_error(_told(fault_of(error))), b""))
+    wording = EventWording(lambda error: on_error(_told(fault_of(error))), b"")
+    return EventStream(made.events, log_stack=state.config.observability.log_error_stack, wording=wording)
 
 
 async def _made(route: EndpointRoute, call: EndpointCall) -> EndpointAnswer | EndpointStream:
