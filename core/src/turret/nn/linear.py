@@ -219,8 +219,8 @@ def _cast_rows(parts: list[Tensor], packer: Packer) -> Tensor:
     """Plain parts [N_i, K] as one [N, K] of the model's dtype, cast and stacked in one copy: a cast of each part on the
     way would double a layer's memory while it loads. One part that fits already is not copied."""
     dtype = torch_dtype(packer.dtype)
-    if len(parts) == 1:
-        return parts[0].to(device=packer.device, dtype=dtype)
+    if len(parts) == 1 and parts[0].dtype == dtype:
+        return parts[0].to(device=packer.device)
     stacked = staging((sum(len(p) for p in parts), parts[0].shape[1]), dtype, packer.device)
     return _copied(stacked, parts)
 
