@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup serve test lint types bench oracle clean
+.PHONY: setup serve test test-native lint types bench oracle clean
 
 setup: $(VENV)/.setup.stamp
 
@@ -29,6 +29,10 @@ types: setup
 
 test: lint types
 	@bash scripts/test.sh $(BIN)
+
+# The kernel tests on a build of the native library with the address and undefined-behaviour sanitizers.
+test-native: setup
+	@bash scripts/native_sanitized.sh $(BIN)
 
 # Suites of clients that others wrote; downloads them once, into an environment of their own.
 oracle: setup

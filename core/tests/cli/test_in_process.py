@@ -83,8 +83,10 @@ def test_bench_throughput_and_latency(model, capsys):
     assert (found["requests"], found["prompt_tokens"], found["output_tokens"]) == (5, 40, 20)
     assert found["output_tokens_per_second"] == pytest.approx(20 / found["seconds"], rel=0.1)
     args = ["--num-iters", "3", "--num-iters-warmup", "1", "--batch-size", "2", *sizes]
-    assert main(["bench", "latency", model, *args, *OPTIONS]) == 0
-    found = last_json(capsys.readouterr().out)
+    assert main(["bench", "latency", model, *args, "--profile", *OPTIONS]) == 0
+    out = capsys.readouterr().out
+    found = last_json(out)
+    assert out.startswith("profile of 12 steps") and found["profile"]["steps"] == 12
     assert (found["iterations"], found["batch_size"]) == (3, 2) and 0 < found["batch_ms_p50"] <= found["batch_ms_p99"]
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from turret import LLM, SamplingParams
-from turret.errors import ConfigError, LoadError, NotSupportedError, RequestError
+from turret.errors import ConfigError, EngineError, LoadError, NotSupportedError, RequestError
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -159,3 +159,14 @@ def test_import_is_cheap():
     code = "import sys, turret; turret.SamplingParams; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_profile_says_where_steps_spend_their_time(llm):
+    llm.start_profile()
+    llm.generate("time flies", SamplingParams(temperature=0, max_tokens=4, ignore_eos=True), use_tqdm=False)
+    found = llm.stop_profile()
+    assert found["steps"] == 4
+    assert {"inputs", "forward", "logits", "sampling"} <= set(found["stages"])
+    assert all(seconds > 0 for seconds in found["stages"].values())
+    with pytest.raises(EngineError, match="start_profile first"):
+        llm.stop_profile()

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from turret.cli.arguments import read_options
 from turret.cli.asking import CommandParser, at_least
+from turret.cli.bench_profile import profile_lines
 from turret.cli.bench_report import Report
 from turret.errors import ConfigError
 
@@ -33,6 +34,8 @@ def throughput(argv: Sequence[str]) -> int:
     with _engine(options) as llm:
         _run(llm, args, [_prompt(llm, args, -1)], 2, False)
         prompts = [_prompt(llm, args, number) for number in range(args.num_prompts)]
+        if args.profile:
+            llm.start_profile()
         began = time.perf_counter()
         output = _run(llm, args, prompts, args.output_len, True)
         seconds = time.perf_counter() - began
@@ -57,6 +60,8 @@ def latency(argv: Sequence[str]) -> int:
     taken: list[float] = []
     with _engine(options) as llm:
         for number in tqdm(range(-args.num_iters_warmup, args.num_iters), unit="run", disable=None):
+            if number == 0 and args.profile:
+                llm.start_profile()
             # New prompts each time: the prefix cache must not answer.
             prompts = [_prompt(llm, args, number * args.batch_size + place) for place in range(args.batch_size)]
             began = time.perf_counter()
@@ -78,6 +83,7 @@ def _parser(name: str, text: str | None, input_len: int, output_len: int) -> Com
     )  # fmt: skip
     parser.add_argument("--input-len", type=at_least(1), default=input_len, help="tokens a prompt (%(default)s)")
     parser.add_argument("--output-len", type=at_least(1), default=output_len, help="tokens an answer (%(default)s)")
+    parser.add_argument("--profile", action="store_true", help="show where time goes, by stage and kernel; slows a bit")
     return parser
 
 
@@ -114,7 +120,11 @@ def _run(llm: LLM, args: argparse.Namespace, prompts: list[dict[str, Any]], outp
 
 
 def _begun(name: str, llm: LLM, args: argparse.Namespace) -> Report:
-    report = Report()
+    """The facts every report begins with; a profile is shown first, and kept in the JSON."""
+    report, profile = Report(), llm.stop_profile() if args.profile else None
     report.add(measurement=name, model=llm.config.model.model or "demo", input_len=args.input_len,
                output_len=args.output_len)
+    if profile is not None:
+        print("\n".join(profile_lines(profile)))
+        report.attach(profile=profile)
     return report

@@ -30,6 +30,7 @@ class Report:
 
     facts: dict[str, Any] = field(default_factory=dict)
     _spreads: dict[str, dict[str, float]] = field(default_factory=dict)
+    _attached: dict[str, Any] = field(default_factory=dict)
 
     def add(self, **facts: Any) -> None:
         """Single figures; floats are rounded to what can mean something."""
@@ -40,6 +41,10 @@ class Report:
         if values:
             found = {"mean": sum(values) / len(values), **{f"p{p}": percentile(values, p) for p in PERCENTILES}}
             self._spreads[name] = {key: round(value, 3) for key, value in found.items()}
+
+    def attach(self, **parts: Any) -> None:
+        """What only programs read: it goes into the JSON, not into the table."""
+        self._attached.update(parts)
 
     def show(self) -> None:
         """Print the table, then the JSON as the last line."""
@@ -55,4 +60,4 @@ class Report:
     def as_dict(self) -> Mapping[str, Any]:
         """Everything, plain."""
         flat = {f"{name}_{key}": value for name, found in self._spreads.items() for key, value in found.items()}
-        return {**self.facts, **flat}
+        return {**self.facts, **flat, **self._attached}

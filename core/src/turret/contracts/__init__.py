@@ -50,6 +50,7 @@ from turret.contracts.parsers import (
 )
 from turret.contracts.platform import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, Platform, WorkerEnv
 from turret.contracts.policy import DisplacingPolicy, RequestView, SchedulerPolicy
+from turret.contracts.profiling import KernelTime, ProfilingPlatform
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import WatchableWorker, Worker
@@ -83,6 +84,7 @@ __all__ = [
     "GraphRecorder",
     "KVLayout",
     "KVSpec",
+    "KernelTime",
     "LayerSpec",
     "LinearCall",
     "LinearKernel",
@@ -98,6 +100,7 @@ __all__ = [
     "ParserSession",
     "Placement",
     "Platform",
+    "ProfilingPlatform",
     "Program",
     "QuantContext",
     "QuantMethod",

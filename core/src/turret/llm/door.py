@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 from turret.compose.offline import build_offline
 from turret.config import Config, option_table
 from turret.config.refused import refusal
-from turret.errors import ConfigError, NotSupportedError, RequestError
+from turret.errors import ConfigError, EngineError, NotSupportedError, RequestError
 from turret.llm.collect import Batch
 from turret.llm.loading import LoadBar
 from turret.llm.outputs import Metric, RequestOutput
@@ -120,6 +120,18 @@ class LLM:
     def reset_prefix_cache(self) -> bool:
         """Forget cached prefixes; False when blocks in use prevent it."""
         return bool(self._parts.engine.call("reset_prefix_cache"))
+
+    def start_profile(self) -> None:
+        """Count from now on where the time of steps goes."""
+        self._parts.engine.call("worker", "profile", "start")
+
+    def stop_profile(self) -> dict[str, Any]:
+        """What was counted since: `steps`, seconds of `stages`, and `kernels` (name, detail, calls, seconds,
+        weight_bytes, operations), where the platform counts them. Raises `EngineError` if nothing was started."""
+        found: dict[str, Any] | None = self._parts.engine.call("worker", "profile", "stop")
+        if found is None:
+            raise EngineError("no profile was started: call start_profile first")
+        return found
 
     def get_metrics(self) -> list[Metric]:
         """The engine's counters and gauges."""

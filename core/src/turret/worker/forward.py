@@ -27,6 +27,7 @@ from turret.worker.outside import OutsideAttention
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.sampling_rows import SamplingRows
 from turret.worker.setup import WorkerLimits
+from turret.worker.stages import Stages, lap
 from turret.worker.trials import TrialSteps
 
 __all__ = ["Forward", "ForwardOutput"]
@@ -101,18 +102,25 @@ class Forward:
             "splits": [] if recorded is None else recorded.splits,
         }
 
-    def run(self, inputs: StepInputs, sampler: Sampler, state: SamplingRows) -> ForwardOutput:
+    def run(
+        self, inputs: StepInputs, sampler: Sampler, state: SamplingRows, stages: Stages | None = None
+    ) -> ForwardOutput:
         """The whole step."""
         hidden = self._model_forward(inputs) if self._recorded is None else self._recorded.run(inputs.bindings())
+        lap(stages, "forward")
         output = ForwardOutput([])
         for rows in inputs.prompts:
             output.prompts[rows.place] = self._prompt(hidden, rows, sampler)
         if len(inputs.last_rows):
             best = self._best(hidden, inputs, state)
             if best is not None:
+                lap(stages, "logits")
                 output.sampled = sampler.chosen(*best)
             else:
-                output.sampled = sampler.sample(self._logits(hidden, inputs), inputs.rows, state)
+                logits = self._logits(hidden, inputs)
+                lap(stages, "logits")
+                output.sampled = sampler.sample(logits, inputs.rows, state)
+            lap(stages, "sampling")
         return output
 
     def vocab_size(self, inputs: StepInputs) -> int:

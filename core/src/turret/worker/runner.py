@@ -12,13 +12,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from turret.contracts import KVLayout, OpProvider, RecordingPlatform
+from turret.contracts import KVLayout, OpProvider, ProfilingPlatform, RecordingPlatform
 from turret.errors import ConfigError, EngineError, NotSupportedError, PluginError
 from turret.messages import (
     KVCacheConfig,
@@ -37,6 +38,7 @@ from turret.worker.loader import LoadTarget, load_model
 from turret.worker.memory import MemoryDemand, kv_bytes
 from turret.worker.sampler import Sampled, Sampler
 from turret.worker.setup import ModelSource, WorkerLimits, WorkerParts
+from turret.worker.stages import Stages, lap
 from turret.worker.trials import TrialRequest, TrialSteps, trial_plan
 
 __all__ = ["Runner"]
@@ -64,6 +66,7 @@ class Runner:
         self._batch: Batch | None = None
         self._inputs: InputBuilder | None = None
         self._sampler: Sampler | None = None
+        self._stages: Stages | None = None
 
     def load(self, progress: Callable[[str, float], None] | None = None) -> WorkerFacts:
         """Load the model, try it once and say what was found."""
@@ -102,8 +105,10 @@ class Runner:
         """Run a plan; every request of it gets exactly one result, in plan order."""
         if self._batch is None or self._sampler is None:
             raise EngineError("a step needs a cache: call allocate first")
+        lap(self._stages, "waiting for a plan")
         began = time.perf_counter()
         work = self._batch.apply(plan)
+        lap(self._stages, "batch")
         answers = _Answers(work)
         places = work.runnable()
         if len(places):
@@ -113,10 +118,14 @@ class Runner:
                 logger.warning("step %d failed, trying its requests one by one: %s", plan.step_id, _describe(error))
                 for place in places.tolist():
                     self._run_alone(work, place, answers)
-        return StepResult(step_id=plan.step_id, results=answers.results(), forward_time=time.perf_counter() - began)
+        result = StepResult(step_id=plan.step_id, results=answers.results(), forward_time=time.perf_counter() - began)
+        if self._stages is not None:
+            self._stages.lap("results")
+            self._stages.steps += 1
+        return result
 
     def call(self, method: str, args: list[Any]) -> Any:
-        """A named method: `health`, `memory`, `ops`, `reset`."""
+        """A named method: `health`, `memory`, `ops`, `profile` ("start" or "stop"), `reset`."""
         if method == "health":
             return {"ok": True, "requests": 0 if self._batch is None else len(self._batch)}
         if method == "memory":
@@ -124,11 +133,26 @@ class Runner:
             return {"total": info.total, "free": info.free, "used_here": info.used_here}
         if method == "ops":
             return None if self._forward is None else {**self._forward.explain(), "not_recorded": self._not_recorded}
+        if method == "profile":
+            return self._profile(args == ["start"])
         if method == "reset":
             if self._batch is not None:
                 self._batch.clear()
             return None
-        raise EngineError(f"a worker has no method {method!r}; it has health, memory, ops, pid, reset")
+        raise EngineError(f"a worker has no method {method!r}; it has health, memory, ops, pid, profile, reset")
+
+    def _profile(self, start: bool) -> dict[str, Any] | None:
+        """Begin to count, or what was counted since: `steps`, seconds of `stages`, and `kernels`."""
+        platform, stages = self._parts.platform, self._stages
+        if start:
+            if isinstance(platform, ProfilingPlatform):
+                platform.start_profile()
+            self._stages = Stages()
+            return None
+        self._stages = None
+        kernels = platform.stop_profile() if isinstance(platform, ProfilingPlatform) else ()
+        return None if stages is None else {
+            "steps": stages.steps, "stages": dict(stages.seconds), "kernels": [asdict(one) for one in kernels]}
 
     def close(self) -> None:
         """Let go of everything."""
@@ -186,7 +210,8 @@ class Runner:
         assert self._batch is not None and self._inputs is not None and self._forward is not None
         assert self._sampler is not None
         inputs = self._inputs.build(work, places)
-        output = self._forward.run(inputs, self._sampler, self._batch.sampling)
+        lap(self._stages, "inputs")
+        output = self._forward.run(inputs, self._sampler, self._batch.sampling, self._stages)
         for place, entries in output.prompts.items():
             answers.prompts.setdefault(place, []).extend(entries)  # a request may come in pieces
         rows, tokens = [], []

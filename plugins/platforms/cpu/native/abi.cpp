@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "profile.h"
 #include "program.h"
 
 namespace tc {
@@ -57,7 +58,7 @@ const Kernels*& active() {
 void spread(const Step& step) {
   record(step);
   PoolLock lock;
-  pool_run(job_of(step.op, *active()), &step.args, small(step) ? 1 : 1 << 30);
+  profiled(step.op, &step.args, [&] { pool_run(job_of(step.op, *active()), &step.args, small(step) ? 1 : 1 << 30); });
 }
 
 }  // namespace
@@ -125,7 +126,7 @@ TC_API int tc_linear(const LinearArgs* args) {
     LinearArgs a = rows_from(*args, begin, chunk);
     a.scratch = pool_scratch(kernels->linear_scratch(a, threads));
     if (!a.scratch) return -2;
-    pool_run(kernels->linear, &a, small(Step(a)) ? 1 : threads);
+    profiled(Op::kLinear, &a, [&] { pool_run(kernels->linear, &a, small(Step(a)) ? 1 : threads); });
   }
   return 0;
 }
@@ -171,6 +172,6 @@ TC_API int tc_attention(const AttentionArgs* args) {
   const int threads = pool_threads_locked();
   a.scratch = pool_scratch(kernels->attention_scratch(a, threads));
   if (!a.scratch) return -2;
-  pool_run(kernels->attention, &a, threads);
+  profiled(Op::kAttention, &a, [&] { pool_run(kernels->attention, &a, threads); });
   return 0;
 }

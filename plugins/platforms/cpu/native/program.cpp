@@ -1,6 +1,8 @@
 // Recording and replaying of forwards.
 #include "program.h"
 
+#include "profile.h"
+
 #include <algorithm>
 #include <new>
 #include <vector>
@@ -30,6 +32,13 @@ struct Unit {
   Job job;
   const void* args;
   bool small;
+  Op op;
+};
+
+// A replay's work; `timed`: every call by itself, its time counted.
+struct Replay {
+  const std::vector<Unit>* units;
+  bool timed;
 };
 
 struct Program {
@@ -132,7 +141,7 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
   for (int64_t i = first; i < last; i++) {
     Step& step = program.steps[size_t(i)];
     if (step.op != Op::kLinear) {
-      program.units.push_back({job_of(step.op, kernels), &step.args, step.op != Op::kAttention && small(step)});
+      program.units.push_back({job_of(step.op, kernels), &step.args, step.op != Op::kAttention && small(step), step.op});
       continue;
     }
     const LinearArgs& all = step.args.linear;
@@ -141,7 +150,7 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
       program.linears.push_back(rows_from(all, begin, chunk));
       const LinearArgs& part = program.linears.back();
       scratch = std::max(scratch, kernels.linear_scratch(part, threads));
-      program.units.push_back({kernels.linear, &part, small(Step(part))});
+      program.units.push_back({kernels.linear, &part, small(Step(part)), Op::kLinear});
     }
   }
   uint8_t* memory = pool_scratch(scratch);
@@ -152,9 +161,32 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
   return 0;
 }
 
+// One call of a replay by one thread.
+void alone(const Unit& unit) {
+  Team one{0, 1, nullptr, 0};
+  unit.job(unit.args, one);
+}
+
+// The same as `replay` below, small calls one by one; the caller, who is there from first to last, holds the clock.
+void replay_timed(const std::vector<Unit>& units, Team& whole) {
+  for (size_t i = 0; i < units.size(); i++) {
+    const Unit& unit = units[i];
+    Team team = team_step(whole, int(i));
+    const int64_t began = profile_clock();
+    if (unit.small) {
+      team_for(team, 0, 1, [&](int64_t, int64_t) { alone(unit); });
+    } else {
+      unit.job(unit.args, team);
+    }
+    if (whole.id == 0) profile_add(unit.op, unit.args, began);
+  }
+}
+
 // What every thread of a replay does: one kernel after another; nobody starts one before its predecessor is finished.
 void replay(const void* args, Team& whole) {
-  const auto& units = *static_cast<const std::vector<Unit>*>(args);
+  const auto& work = *static_cast<const Replay*>(args);
+  const std::vector<Unit>& units = *work.units;
+  if (work.timed) return replay_timed(units, whole);
   for (size_t i = 0; i < units.size();) {
     Team team = team_step(whole, int(i));
     if (!units[i].small) {
@@ -165,8 +197,7 @@ void replay(const void* args, Team& whole) {
     size_t end = i + 1;
     while (end < units.size() && units[end].small) end++;
     team_for(team, 0, 1, [&](int64_t, int64_t) {
-      Team alone{0, 1, nullptr, 0};
-      for (size_t k = i; k < end; k++) units[k].job(units[k].args, alone);
+      for (size_t k = i; k < end; k++) alone(units[k]);
     });
     i = end;
   }
@@ -267,6 +298,7 @@ TC_API int tc_replay(void* handle, const Inputs* inputs, int64_t first, int64_t 
   PoolLock lock;
   const int code = lay_out(program, *inputs, first, last);
   if (code) return code;
-  pool_run_steps(replay, &program.units, 1 << 30, int(program.units.size()));
+  const Replay work{&program.units, profiling()};
+  pool_run_steps(replay, &work, 1 << 30, int(program.units.size()));
   return 0;
 }

@@ -20,6 +20,7 @@ from turret.errors import PluginError
 __all__ = [
     "ABI_VERSION",
     "LEVEL_VARIABLE",
+    "LIBRARY_VARIABLE",
     "BadArgumentError",
     "Native",
     "Op",
@@ -32,6 +33,9 @@ __all__ = [
 ABI_VERSION = 5
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
+
+LIBRARY_VARIABLE = "TURRET_CPU_LIBRARY"
+"""Environment variable that names another build of the library, such as one with sanitizers."""
 
 OPS = {
     "tc_linear": "PPqPqqPiiiiiiiP",
@@ -141,7 +145,7 @@ def refuse(name: str, code: int) -> None:
 
 def library_path() -> Path:
     """Where the library lies if it was built."""
-    return Path(__file__).with_name("libturret_cpu.so")
+    return Path(os.environ.get(LIBRARY_VARIABLE) or Path(__file__).with_name("libturret_cpu.so"))
 
 
 def load() -> Native | None:

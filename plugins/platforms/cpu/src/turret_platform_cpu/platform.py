@@ -9,10 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, GraphRecorder, MemoryInfo, OpProvider, WorkerEnv
+from turret.contracts import (
+    ConfigPatch,
+    ConfigView,
+    DeviceInfo,
+    GraphRecorder,
+    KernelTime,
+    MemoryInfo,
+    OpProvider,
+    WorkerEnv,
+)
+from turret.errors import NotSupportedError
 from turret_platform_cpu.cores import compute_cpus, processor
 from turret_platform_cpu.memory import memory_info, total_memory
 from turret_platform_cpu.native import Native, load
+from turret_platform_cpu.profile import NativeProfile
 
 __all__ = ["CPUPlatform"]
 
@@ -100,6 +111,20 @@ class CPUPlatform:
         from turret_platform_cpu.recorder import CPUGraphs
 
         return CPUGraphs(native)
+
+    def start_profile(self) -> None:
+        """Count what each native kernel takes."""
+        self._profile().start()
+
+    def stop_profile(self) -> Sequence[KernelTime]:
+        """What they took since."""
+        return self._profile().stop()
+
+    def _profile(self) -> NativeProfile:
+        native = self._library()
+        if native is None:
+            raise NotSupportedError("torch's ops serve here, and nobody counts their time")
+        return NativeProfile(native)
 
     def synchronize(self, index: int) -> None:
         """Nothing runs ahead of its caller."""
