@@ -1,6 +1,6 @@
 """A front end's process, seen from inside.
 
-Owns: signals, the channel to the main process, the order of start and end. Knows nothing of how what it serves is made:
+Owns: the channel to the main process, the order of start and end. Knows nothing of how what it serves is made:
 an opener, named by its dotted path, does that.
 """
 
@@ -11,7 +11,6 @@ import importlib
 import itertools
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -61,9 +60,8 @@ class FrontOpening:
 
 
 def main(control_fd: int, listening_fd: int) -> None:
-    """Serve until told to stop; exits with status 1 when the start failed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the main process decides when we end
+    """Serve until told to stop; exits with status 1 when the start failed. Whoever starts us has signals ignored: the
+    main process decides when we end."""
     for fd in (control_fd, listening_fd):
         os.set_inheritable(fd, False)
     sys.exit(0 if uvloop.run(_serve(socket.socket(fileno=control_fd), listening_fd)) else 1)

@@ -47,8 +47,11 @@ class FrontProcess:
         """Start the child; it inherits `listening`."""
         ours, theirs = socket.socketpair()
         fds = (theirs.fileno(), listening.fileno())
+        # Signals are ignored before anything slow is imported: Ctrl-C reaches the whole group.
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from turret.server.front_child import main; main{fds!r}"
+            "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+            f"sys.path[:] = {sys.path!r}; from turret.server.front_child import main; main{fds!r}"
         )
         try:
             self._process = subprocess.Popen(
