@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -209,3 +210,28 @@ def test_aliases_are_served_and_the_first_name_answers(serve, tiny_llama: str) -
         assert cards[0]["permission"][0]["object"] == "model_permission"
         assert post(url, prompt=PROMPT, max_tokens=1, model="second")["model"] == "first"
         assert httpx.post(f"{url}/v1/completions", json={"prompt": PROMPT, "model": "third"}).status_code == 404
+
+
+def test_only_the_request_that_does_not_fit_in_memory_fails(serve, tiny_llama: str) -> None:
+    """A device whose forward takes ten tokens: a batch is run in parts, and one prompt is too much for it."""
+    options = ("--device", "fake", "--plugin-config", "platform:fake.out_of_memory_tokens=10")
+    with serve(tiny_llama, *options, "--kv-cache-memory-bytes", "16M") as started:
+        url = started.wait_ready()
+        bodies = [{"prompt": PROMPT[:6], "max_tokens": 12, "temperature": 0, "ignore_eos": True}] * 4
+        bodies.insert(2, {"prompt": PROMPT * 3, "max_tokens": 2})
+        with ThreadPoolExecutor(len(bodies)) as pool:
+            answers = list(pool.map(lambda body: httpx.post(f"{url}/v1/completions", json=body, timeout=120), bodies))
+        assert [answer.status_code for answer in answers] == [200, 200, 500, 200, 200]
+        assert "does not fit" in answers[2].json()["error"]["message"]
+        texts = [answer.json()["choices"][0]["text"] for answer in answers if answer.status_code == 200]
+        assert len(set(texts)) == 1 and httpx.get(f"{url}/health").status_code == 200
+
+
+def test_development_routes_are_switched_by_the_environment(serve, tiny_llama: str) -> None:
+    options = ("--device", "fake", "--kv-cache-memory-bytes", "16M")
+    with serve(tiny_llama, *options, env={"TURRET_SERVER_DEV_MODE": "1"}) as started:
+        url = started.wait_ready()
+        shown = httpx.get(f"{url}/server_info", params={"config_format": "json"}).json()
+        assert shown["vllm_config"]["server"]["server_dev_mode"] is True
+        assert shown["vllm_env"]["TURRET_SERVER_DEV_MODE"] == "1"
+        assert httpx.post(f"{url}/reset_prefix_cache").status_code == 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import openai
 import pytest
@@ -177,6 +179,20 @@ def test_a_gateways_priority_wins(serve):
     with serve() as running:
         refused = httpx.post(f"{running.url}/v1/completions", json=body, headers=headers)
         assert refused.status_code == 400 and "priority is -3" in refused.json()["error"]["message"]
+
+
+def test_answers_report_the_load_to_those_who_ask(tiny):
+    def header(form: str | None, **more) -> str | None:
+        headers = {} if form is None else {"endpoint-load-metrics-format": form}
+        body = {"prompt": "x", "max_tokens": 1, **more}
+        answer = httpx.post(f"{tiny.url}/v1/completions", json=body, headers=headers)
+        return answer.headers.get("endpoint-load-metrics")
+
+    assert header(None) is None and header("xml") is None and header("TEXT", stream=True) is None
+    text = header("text")
+    assert text.startswith("TEXT named_metrics.kv_cache_usage_perc=") and text.endswith("num_requests_waiting=0")
+    load = json.loads(header("JSON").removeprefix("JSON "))["named_metrics"]
+    assert set(load) == {"kv_cache_usage_perc", "num_requests_waiting"} and 0 <= load["kv_cache_usage_perc"] <= 1
 
 
 def test_truncation_keeps_the_end(tiny, client):

@@ -36,8 +36,6 @@ async def begin_chat(state: ServerState, context: CallContext, body: ChatRequest
     """Check a body and make its run; nothing runs yet. Raises `RequestError` and what the queue has to say."""
     check_supported(body)
     calls_tools = check_tools(state, body)
-    if body.mm_processor_kwargs:
-        raise RequestError("mm_processor_kwargs: this model takes text only", "mm_processor_kwargs")
     top = body.top_logprobs or 0
     if top and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")

@@ -26,6 +26,9 @@ async def render(state: ServerState, body: ChatRequest | TokenizeRequest) -> Cha
         raise RequestError(
             "chat_template is refused: this server was started without --trust-request-chat-template", "chat_template"
         )
+    for name in ("mm_processor_kwargs", "media_io_kwargs"):
+        if getattr(body, name):
+            raise RequestError(f"{name}: this model takes text only", name)
     options = _options(state, body)
 
     def encode() -> ChatPrompt:

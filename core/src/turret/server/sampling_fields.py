@@ -43,6 +43,9 @@ REFUSED = {
     "structured_outputs": "structured outputs are not available in this version; leave the field out",
     "thinking_token_budget": "a budget for reasoning is not available in this version; use max_tokens",
     "vllm_xargs": "no plugin of this server reads extension arguments; leave the field out",
+    "ec_transfer_params": "this server has no encoder to transfer from",
+    "watermarking": "this server does not mark the text it generates",
+    "routed_experts_prompt_start": "which experts were chosen is not told in this version",
 }
 """Fields that are known and refused: nothing a client asks for is quietly left out."""
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from turret.server.bodies import BodyReader
 from turret.server.connection import EventStream, while_connected
+from turret.server.load_report import report_load
 from turret.server.openapi import body_schema
 from turret.server.state import CallContext, ServerState
 from turret.server.wire import CallFields
@@ -61,7 +62,7 @@ def generating_router(
         if body.stream:
             log_stack = state.config.observability.log_error_stack
             return EventStream(call.events(), settled=context.queue_deadline is not None, log_stack=log_stack)
-        return await while_connected(request, call.answer())
+        return report_load(request, await while_connected(request, call.answer()), state.parts.client)
 
     router.add_api_route(
         route.path, generate, methods=["POST"], response_class=Response, name=route.name, description=route.about,

@@ -86,6 +86,9 @@ class SamplingFields(CallFields, frozen=True, kw_only=True):
     structured_outputs: dict[str, Any] | None = None
     thinking_token_budget: int | None = None
     vllm_xargs: dict[str, Any] | None = None
+    ec_transfer_params: dict[str, Any] | None = None
+    watermarking: Any = None
+    routed_experts_prompt_start: int | None = None
 
 
 class CompletionRequest(SamplingFields, frozen=True, kw_only=True):
@@ -115,6 +118,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     mm_processor_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
     return_prompt_text: bool | None = None
 
 
@@ -155,6 +159,8 @@ class TokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
+    media_io_kwargs: dict[str, Any] | None = None
 
 
 class DetokenizeRequest(msgspec.Struct, frozen=True, kw_only=True):
