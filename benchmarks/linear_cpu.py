@@ -38,6 +38,7 @@ class Setting:
     in_features: int
     clock: Callable[[], float]
     seconds: float
+    rows: tuple[int, ...]
 
 
 def random_weight(name: str, setting: Setting) -> QuantizedWeight:
@@ -79,7 +80,7 @@ def compare(name: str, kernel: NativeLinear, setting: Setting) -> list[dict[str,
     plain_bytes = setting.out_features * setting.in_features * 2
     plain = [random_weight("bf16", setting).params["weight"] for _ in range(max(1, COLD_BYTES // plain_bytes))]
     found = []
-    for rows in ROWS:
+    for rows in setting.rows:
         x = torch.randn(rows, setting.in_features).bfloat16()
         out = torch.empty(rows, setting.out_features, dtype=torch.bfloat16)
 
@@ -118,6 +119,8 @@ def main() -> None:
     parser.add_argument("--in-features", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=len(compute_cpus()))
     parser.add_argument("--formats", default="q4_0,q4_1,q8_0,q4_k,q6_k,bf16")
+    parser.add_argument("--activations", choices=("exact", "int8"), default="int8", help="what meets packed integers")
+    parser.add_argument("--rows", default=",".join(map(str, ROWS)), help="numbers of rows of activations")
     parser.add_argument("--seconds", type=float, default=0.5, help="time spent on each figure")
     parser.add_argument("--cpu-time", action="store_true", help="one thread, its CPU time instead of the clock")
     args = parser.parse_args()
@@ -128,13 +131,16 @@ def main() -> None:
     native.start(threads, compute_cpus()[:threads])
     torch.set_num_threads(threads)
     clock = time.thread_time if args.cpu_time else time.perf_counter
-    setting = Setting(args.out_features, args.in_features, clock, args.seconds)
-    kernel = NativeLinear(native)
-    print(f"{processor().name}, {threads} threads, {native.level()}, [{args.out_features}, {args.in_features}]")
+    rows = tuple(map(int, args.rows.split(",")))
+    setting = Setting(args.out_features, args.in_features, clock, args.seconds, rows)
+    kernel = NativeLinear(native, args.activations == "int8")
+    what = f"{threads} threads, {native.level()}, {args.activations}"
+    print(f"{processor().name}, {what}, [{args.out_features}, {args.in_features}]")
     results = [row for name in args.formats.split(",") for row in compare(name, kernel, setting)]
     overhead = round(call_overhead(kernel), 2)
     print(f"call overhead {overhead} us")
-    print(json.dumps({"level": native.level(), "threads": threads, "call_overhead_us": overhead, "results": results}))
+    print(json.dumps({"level": native.level(), "threads": threads, "activations": args.activations,
+                      "call_overhead_us": overhead, "results": results}))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ LEVELS = {
     "generic": (),
     "avx2": ("-mavx2", "-mfma", "-mf16c"),
     "avx512": AVX512,
-    "avx512_bf16": (*AVX512, "-mavx512bf16"),
+    "avx512_vnni": (*AVX512, "-mavx512vnni"),
+    "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512bf16"),
 }
 X86 = ("x86_64", "amd64", "i686")
 

@@ -17,23 +17,31 @@ namespace avx2 { extern const Kernels kKernels; }
 #if defined(TC_HAVE_AVX512)
 namespace avx512 { extern const Kernels kKernels; }
 #endif
+#if defined(TC_HAVE_AVX512_VNNI)
+namespace avx512_vnni { extern const Kernels kKernels; }
+#endif
 #if defined(TC_HAVE_AVX512_BF16)
 namespace avx512_bf16 { extern const Kernels kKernels; }
 #endif
 
 namespace {
 
+constexpr int kMostLevels = 5;
+
 // Best first; only levels that this machine can run.
-int levels(const Kernels* out[4]) {
+int levels(const Kernels* out[kMostLevels]) {
   int n = 0;
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_cpu_init();
-#if defined(TC_HAVE_AVX512) || defined(TC_HAVE_AVX512_BF16)
+#if defined(TC_HAVE_AVX512) || defined(TC_HAVE_AVX512_VNNI) || defined(TC_HAVE_AVX512_BF16)
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
 #if defined(TC_HAVE_AVX512_BF16)
-  if (wide && __builtin_cpu_supports("avx512bf16")) out[n++] = &avx512_bf16::kKernels;
+  if (wide && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) out[n++] = &avx512_bf16::kKernels;
+#endif
+#if defined(TC_HAVE_AVX512_VNNI)
+  if (wide && __builtin_cpu_supports("avx512vnni")) out[n++] = &avx512_vnni::kKernels;
 #endif
 #if defined(TC_HAVE_AVX512)
   if (wide) out[n++] = &avx512::kKernels;
@@ -48,7 +56,7 @@ int levels(const Kernels* out[4]) {
 
 const Kernels*& active() {
   static const Kernels* one = [] {
-    const Kernels* all[4];
+    const Kernels* all[kMostLevels];
     levels(all);
     return all[0];
   }();
@@ -77,7 +85,7 @@ TC_API const char* tc_level() { return active()->level; }
 
 // Writes the names of the levels that run here, best first, separated by spaces.
 TC_API int tc_levels(char* out, int size) {
-  const Kernels* all[4];
+  const Kernels* all[kMostLevels];
   const int n = levels(all);
   if (size < 1) return -1;
   out[0] = 0;
@@ -90,7 +98,7 @@ TC_API int tc_levels(char* out, int size) {
 }
 
 TC_API int tc_use_level(const char* name) {
-  const Kernels* all[4];
+  const Kernels* all[kMostLevels];
   const int n = levels(all);
   for (int i = 0; i < n; i++)
     if (!std::strcmp(all[i]->level, name)) {
@@ -115,7 +123,7 @@ TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<
 
 TC_API int tc_linear(const LinearArgs* args) {
   if (args->rows <= 0) return args->rows == 0 ? 0 : -1;
-  if (args->epilogue != kStore || args->activations != kExact) return -1;
+  if (args->epilogue == kGate && args->w->n % (2 * kPanel)) return -1;
   const Step step(*args);
   record(step);
   PoolLock lock;

@@ -118,6 +118,8 @@ TC_INLINE vf gelu_of(vf x) {
   return x * vload(lane);
 }
 
+TC_INLINE vf gate_of(int kind, vf x) { return kind == 0 ? silu_of(x) : kind == 1 ? gelu_tanh_of(x) : gelu_of(x); }
+
 template <typename T>
 static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; r++) {
@@ -126,8 +128,7 @@ static void gated_rows(const GatedArgs& a, int64_t begin, int64_t end) {
     T* out = static_cast<T*>(a.out) + r * a.out_stride;
     each_vector(a.width, [&](int64_t i, int n) {
       const vf g = load_some(gate + i, n), u = load_some(up + i, n);
-      const vf y = a.kind == 0 ? silu_of(g) : a.kind == 1 ? gelu_tanh_of(g) : gelu_of(g);
-      store_some(out + i, n, y * u);
+      store_some(out + i, n, gate_of(a.kind, g) * u);
     });
   }
 }

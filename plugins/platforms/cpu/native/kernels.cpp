@@ -6,13 +6,14 @@
 
 #include <math.h>
 
+#include "bytes.h"
 #include "simd.h"
 
 namespace tc {
 namespace TC_LEVEL {
 
-#include "linear.inl"
 #include "elementwise.inl"
+#include "linear.inl"
 #include "pointwise.inl"
 #include "argmax.inl"
 #include "kv.inl"

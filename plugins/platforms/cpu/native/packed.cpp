@@ -82,7 +82,7 @@ struct Unit {
   uint16_t d, low;
   int8_t scale[16];
   uint8_t sub_low[16];
-  int8_t code[256];
+  uint8_t code[256];
 };
 
 void six_bit_pairs(const uint8_t* p, Unit& u) {
@@ -94,10 +94,10 @@ void six_bit_pairs(const uint8_t* p, Unit& u) {
   }
 }
 
-void nibbles32(const uint8_t* p, int8_t* code) {
+void nibbles32(const uint8_t* p, uint8_t* code) {
   for (int i = 0; i < 16; i++) {
-    code[i] = int8_t(p[i] & 15);
-    code[i + 16] = int8_t(p[i] >> 4);
+    code[i] = uint8_t(p[i] & 15);
+    code[i + 16] = uint8_t(p[i] >> 4);
   }
 }
 
@@ -120,19 +120,19 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
       if (one) u.low = u16(p + 2);
       const uint8_t* high = p + (one ? 4 : 2);
       nibbles32(high + 4, u.code);
-      for (int i = 0; i < 32; i++) u.code[i] = int8_t(u.code[i] | (((high[i / 8] >> (i % 8)) & 1) << 4));
+      for (int i = 0; i < 32; i++) u.code[i] = uint8_t(u.code[i] | (((high[i / 8] >> (i % 8)) & 1) << 4));
       return;
     }
     case kQ8_0:
       u.d = u16(p);
-      std::memcpy(u.code, p + 2, 32);
+      for (int i = 0; i < 32; i++) u.code[i] = uint8_t(p[2 + i] ^ 0x80);  // stored with an offset of 128
       return;
     case kQ2_K:
       for (int g = 0; g < 16; g++) {
         u.scale[g] = int8_t(p[g] & 15);
         u.sub_low[g] = p[g] >> 4;
       }
-      for (int i = 0; i < 256; i++) u.code[i] = int8_t((p[16 + 32 * (i / 128) + i % 32] >> (2 * ((i % 128) / 32))) & 3);
+      for (int i = 0; i < 256; i++) u.code[i] = uint8_t((p[16 + 32 * (i / 128) + i % 32] >> (2 * ((i % 128) / 32))) & 3);
       u.d = u16(p + 80);
       u.low = u16(p + 82);
       return;
@@ -140,7 +140,7 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
       for (int i = 0; i < 256; i++) {
         const int low = (p[32 + 32 * (i / 128) + i % 32] >> (2 * ((i % 128) / 32))) & 3;
         const int set = (p[i % 32] >> (i / 32)) & 1;
-        u.code[i] = int8_t(low + (set ? 0 : -4) + 8);  // stored with an offset of 8, as the table kMinus8 reads it
+        u.code[i] = uint8_t(low + (set ? 0 : -4) + 8);  // stored with an offset of 8, as the table kMinus8 reads it
       }
       for (int g = 0; g < 16; g++) {
         const int low = g < 8 ? p[96 + g] & 15 : p[96 + g - 8] >> 4;
@@ -158,7 +158,7 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
       const uint8_t* low = p + (type == kQ5_K ? 48 : 16);
       for (int i = 0; i < 256; i++) {
         const int byte = low[32 * (i / 64) + i % 32], nibble = i % 64 < 32 ? byte & 15 : byte >> 4;
-        u.code[i] = int8_t(type == kQ5_K ? nibble | (((high[i % 32] >> (i / 32)) & 1) << 4) : nibble);
+        u.code[i] = uint8_t(type == kQ5_K ? nibble | (((high[i % 32] >> (i / 32)) & 1) << 4) : nibble);
       }
       return;
     }
@@ -167,7 +167,7 @@ void read_unit(int type, const uint8_t* p, Unit& u) {
         const int half = i / 128, within = i % 128;
         const int byte = p[64 * half + within % 64], nibble = within < 64 ? byte & 15 : byte >> 4;
         const int high = (p[128 + 32 * half + within % 32] >> (2 * (within / 32))) & 3;
-        u.code[i] = int8_t(nibble | (high << 4));
+        u.code[i] = uint8_t(nibble | (high << 4));
       }
       std::memcpy(u.scale, p + 192, 16);
       u.d = u16(p + 208);
@@ -192,7 +192,7 @@ struct Format {
 constexpr Format kFormats[] = {
     {kQ4_0, 32, 18, 4, kMinus8, 32, 0, 0},   {kQ4_1, 32, 20, 4, kPlain, 32, 1, 0},
     {kQ5_0, 32, 22, 5, kMinus16, 32, 0, 0},  {kQ5_1, 32, 24, 5, kPlain, 32, 1, 0},
-    {kQ8_0, 32, 34, 8, kPlain, 32, 0, 0},    {kQ2_K, 256, 84, 4, kPlain, 16, 1, 1},
+    {kQ8_0, 32, 34, 8, kMinus128, 32, 0, 0},    {kQ2_K, 256, 84, 4, kPlain, 16, 1, 1},
     {kQ3_K, 256, 110, 4, kMinus8, 16, 0, 1}, {kQ4_K, 256, 144, 4, kPlain, 32, 1, 1},
     {kQ5_K, 256, 176, 5, kPlain, 32, 1, 1},  {kQ6_K, 256, 210, 6, kMinus32, 16, 0, 1},
     {kIQ4_NL, 32, 18, 4, kIQ4, 32, 0, 0},    {kIQ4_XS, 256, 136, 4, kIQ4, 32, 0, 1},
@@ -205,35 +205,33 @@ struct BlocksJob {
   int block_bytes;
 };
 
-// Sets bits of a uint16 that are still clear.
-void put_bits(uint8_t* word, int bits, int at) {
-  uint16_t value;
-  std::memcpy(&value, word, 2);
-  value = uint16_t(value | (bits << at));
-  std::memcpy(word, &value, 2);
+void put_codes(const Packed& w, uint8_t* unit, int column, const uint8_t* code) {
+  for (int first = 0; first < w.unit; first += 32, code += 32) {
+    uint8_t* run = unit + w.code_offset() + first / 32 * w.run_bytes() + 4 * column;
+    for (int k = 0; k < 32; k++) {
+      const int quad = k / 4, i = quad_place(k % 4);
+      if (w.code_bits == 8) {
+        run[quad * 128 + i] = code[k];
+        continue;
+      }
+      run[quad % 4 * 128 + i] = uint8_t(run[quad % 4 * 128 + i] | (code[k] & 15) << (quad / 4 * 4));
+      uint8_t& high = run[512 + (w.code_bits == 6 ? quad / 4 * 128 : 0) + i];
+      if (w.code_bits == 5) high = uint8_t(high | (code[k] >> 4 & 1) << quad);
+      if (w.code_bits == 6) high = uint8_t(high | (code[k] >> 4 & 3) << (2 * (quad % 4)));
+    }
+  }
 }
 
+// Fills a column of a unit whose memory is zero.
 void put_unit(const Packed& w, uint8_t* unit, int column, const Unit& u) {
-  std::memcpy(unit + w.d_offset() + 2 * column, &u.d, 2);
+  std::memcpy(unit + 2 * column, &u.d, 2);
   if (w.has_low) std::memcpy(unit + w.low_offset() + 2 * column, &u.low, 2);
   if (w.has_sub)
     for (int g = 0; g < w.unit / w.sub; g++) {
       unit[w.sub_offset() + g * kPanel + column] = uint8_t(u.scale[g]);
       if (w.has_low) unit[w.sub_low_offset() + g * kPanel + column] = u.sub_low[g];
     }
-  uint8_t* codes = unit + w.code_offset();
-  if (w.code_bits == 8) {
-    for (int k = 0; k < w.unit; k++) codes[(k / 2 * kPanel + column) * 2 + k % 2] = uint8_t(u.code[k]);
-    return;
-  }
-  const int half = column / 16, lane = column % 16;
-  for (int k = 0; k < w.unit; k++) {
-    uint8_t* run = codes + k / 32 * w.run_bytes();
-    const int octet = k % 32 / 8, t = k % 8 / 2, word = 2 * lane + k % 2, place = 4 * octet + t, code = uint8_t(u.code[k]);
-    put_bits(run + ((octet * 2 + half) * 32 + word) * 2, code & 15, 4 * t);
-    if (w.code_bits == 5) put_bits(run + 512 + (half * 32 + word) * 2, (code >> 4) & 1, place);
-    if (w.code_bits == 6) put_bits(run + 512 + ((half * 2 + place / 8) * 32 + word) * 2, (code >> 4) & 3, 2 * (place % 8));
-  }
+  put_codes(w, unit, column, u.code);
 }
 
 void blocks_job(const void* args, Team& team) {
@@ -294,7 +292,7 @@ Packed* pack_blocks(int block_type, const uint8_t* rows, int64_t row_bytes, int6
   for (const Format& f : kFormats) {
     if (f.type != block_type) continue;
     if (n < 1 || k < 1 || k % f.values || row_bytes < k / f.values * f.bytes) return nullptr;
-    auto* w = new Packed{kCodes, f.code_bits, f.table, f.values, f.sub, f.has_low, f.has_sub, block_type, n, k, k, 0, 0, 0, 0, nullptr, nullptr};
+    auto* w = new Packed{kCodes, f.code_bits, f.table, f.values, f.sub, f.has_low, f.has_sub, 0, block_type, n, k, k, 0, 0, 0, 0, nullptr, nullptr};
     w->unit_bytes = w->code_offset() + int64_t(w->unit) * kPanel * w->code_bits / 8;
     w->panel_bytes = w->units() * w->unit_bytes;
     if (!place(*w)) {
@@ -311,7 +309,7 @@ Packed* pack_blocks(int block_type, const uint8_t* rows, int64_t row_bytes, int6
 
 Packed* pack_plain(int element, const void* rows, int64_t stride, int64_t n, int64_t k) {
   if (n < 1 || k < 1 || (element != 0 && element != 1)) return nullptr;
-  auto* w = new Packed{element == 0 ? kF32 : kBF16, 0, 0, 2, 2, 0, 0, -1, n, k, (k + 1) / 2 * 2, 0, 0, 0, 0, nullptr, nullptr};
+  auto* w = new Packed{element == 0 ? kF32 : kBF16, 0, 0, 2, 2, 0, 0, 0, -1, n, k, (k + 1) / 2 * 2, 0, 0, 0, 0, nullptr, nullptr};
   w->panel_bytes = w->k_padded * kPanel * (element == 0 ? 4 : 2);
   if (!place(*w)) {
     delete w;

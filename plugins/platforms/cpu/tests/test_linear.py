@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from turret.contracts import LinearCall, LinearQuery, QuantizedWeight
-from turret_platform_cpu.linear import BLOCK_TYPES, NativeLinear
-from turret_platform_cpu.native import BadArgumentError, Native
+from turret_platform_cpu.linear import ADD_TO, BLOCK_TYPES, ELEMENTS, EXACT, GATE, INT8, STORE, NativeLinear
+from turret_platform_cpu.native import BadArgumentError, Native, PackedWeight
 from turret_quant_gguf.blocks import spec_of
 from turret_quant_gguf.method import GGUFMethod
 
@@ -68,6 +68,69 @@ def test_blocks_multiply_as_their_dequantized_weight(name: str, dtype: torch.dty
         assert error(got, x.double() @ expected.T) < ERROR[dtype], f"{rows} rows"
 
 
+def rounded(x: Tensor) -> Tensor:
+    """Activations as 8 bits and a scale for each 32 of them leave them, in float64."""
+    blocks = x.float().unflatten(-1, (-1, 32))
+    top = blocks.abs().amax(-1, keepdim=True)
+    codes = torch.round(blocks * torch.where(top > 0, torch.div(torch.tensor(127.0), top), 0))
+    return (codes.double() * (top / 127).double()).flatten(-2)
+
+
+@pytest.mark.parametrize("element", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", BLOCK_TYPES)
+def test_rounded_activations_multiply_as_their_own_values(
+    name: str, element: torch.dtype, level: str, native: Native
+) -> None:
+    """Codes and rounded activations multiply exactly, so only float32 sums of groups differ from float64."""
+    weight = block_weight(name, 100, 512)
+    expected = GGUFMethod().dequantize(weight).double()
+    packed = NativeLinear(native).pack(weight)
+    linear = native.op("tc_linear")
+    for rows in ROWS:
+        x = activations(rows, 512, element)
+        x[0, 64:96] = 0
+        got = torch.full((rows, 100), float("nan"))
+        at, kind = (x.data_ptr(), 512), ELEMENTS[element]
+        linear(packed.handle, *at, got.data_ptr(), 100, rows, 0, kind, 0, 0, INT8, STORE, 0, 0, 0)
+        assert error(got, rounded(x) @ expected.T) < 2e-6, f"{rows} rows"
+
+
+def test_rounded_activations_are_near_the_exact_ones(level: str, native: Native) -> None:
+    weight = block_weight("q4_k", 64, 1024)
+    x = activations(5, 1024, torch.bfloat16)
+    packed = NativeLinear(native).pack(weight)
+    exact, int8 = (product(NativeLinear(native, rounds), packed, x) for rounds in (False, True))
+    assert not torch.equal(exact, int8)
+    assert torch.corrcoef(torch.stack([exact.flatten(), int8.flatten()]).float())[0, 1] > 0.9999
+
+
+def test_float32_activations_are_never_rounded(native: Native) -> None:
+    weight = block_weight("q8_0", 64, 256)
+    packed, x = NativeLinear(native).pack(weight), activations(5, 256, torch.float32)
+    assert torch.equal(product(NativeLinear(native, True), packed, x), product(NativeLinear(native), packed, x))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_stays_so_in_its_row_alone(bad: float, level: str, native: Native) -> None:
+    kernel, x = NativeLinear(native, True), activations(3, 256, torch.bfloat16)
+    packed = kernel.pack(block_weight("q4_1", 64, 256))
+    clean = product(kernel, packed, x)
+    x[1, 37] = bad
+    got = product(kernel, packed, x)
+    assert not got[1].isfinite().any()
+    assert torch.equal(got[[0, 2]], clean[[0, 2]])
+
+
+def test_tiny_activations_lose_nothing_else(level: str, native: Native) -> None:
+    """A block of subnormal numbers beside ordinary ones."""
+    kernel, x = NativeLinear(native, True), activations(2, 64, torch.bfloat16)
+    packed = kernel.pack(block_weight("q8_0", 32, 64))
+    x[:, 32:] = 1e-39
+    ordinary = x.clone()
+    ordinary[:, 32:] = 0
+    assert torch.equal(product(kernel, packed, x), product(kernel, packed, ordinary))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (33, 40), (96, 255), (130, 576), (31, 513), (64, 1024)])
 def test_plain_weights_of_ragged_shapes_with_bias(
@@ -92,13 +155,14 @@ def test_a_prompt_of_512_rows(level: str, native: Native) -> None:
     assert error(product(kernel, kernel.pack(weight), x), expected) < ERROR[torch.bfloat16]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("way", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", [*BLOCK_TYPES, "plain"])
 def test_a_row_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
-    name: str, dtype: torch.dtype, level: str, native: Native, threads: Callable[[int], None]
+    name: str, way: str, level: str, native: Native, threads: Callable[[int], None]
 ) -> None:
+    dtype = torch.float32 if way == "float32" else torch.bfloat16
     weight = plain_weight(dtype, 65, 768) if name == "plain" else block_weight(name, 65, 768)
-    kernel = NativeLinear(native)
+    kernel = NativeLinear(native, way == "int8")
     packed = kernel.pack(weight)
     x = activations(261, 768, dtype)
     threads(1)
@@ -108,6 +172,66 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
         assert torch.equal(product(kernel, packed, x), whole), f"{count} threads"
         for start, rows in ((0, 1), (1, 2), (3, 7), (10, 31), (41, 32), (73, 33), (106, 1), (107, 154)):
             assert torch.equal(product(kernel, packed, x[start : start + rows]), whole[start : start + rows])
+
+
+WAYS = [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)]
+"""Types of activations, and whether they are rounded."""
+
+
+def fused(
+    native: Native,
+    packed: PackedWeight,
+    tensors: tuple[Tensor, Tensor, Tensor | None],
+    int8: bool,
+    epilogue: tuple[int, int],
+) -> None:
+    """A linear of x into out with a bias, an epilogue and its gate, through x's type."""
+    x, out, bias = tensors
+    at, kind = (0, 0) if bias is None else (bias.data_ptr(), ELEMENTS[bias.dtype]), ELEMENTS[x.dtype]
+    native.op("tc_linear")(
+        packed.handle, x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[0],
+        at[0], kind, ELEMENTS[out.dtype], at[1], INT8 if int8 else EXACT, *epilogue, kind, 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["q4_1", "q6_k", "plain"])
+def test_adding_to_the_output_gives_the_bits_of_a_linear_and_an_addition(
+    name: str, way: tuple[torch.dtype, bool], level: str, native: Native
+) -> None:
+    dtype, int8 = way
+    weight = plain_weight(dtype, 75, 256) if name == "plain" else block_weight(name, 75, 256)
+    kernel = NativeLinear(native, int8)
+    packed, x, bias = kernel.pack(weight), activations(17, 256, dtype), activations(1, 75, torch.float32)[0]
+    residual = activations(17, 75, torch.float32)
+    expected = residual + product(kernel, packed, x, bias)
+    fused(native, packed, (x, residual, bias), int8, (ADD_TO, 0))
+    assert torch.equal(residual, expected)
+
+
+@pytest.mark.parametrize("gate", range(3))
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["q4_1", "q6_k", "plain"])
+def test_a_gated_linear_gives_the_bits_of_a_linear_and_its_activation(
+    name: str, way: tuple[torch.dtype, bool], gate: int, level: str, native: Native
+) -> None:
+    dtype, int8 = way
+    weight = plain_weight(dtype, 192, 256) if name == "plain" else block_weight(name, 192, 256)
+    kernel = NativeLinear(native, int8)
+    packed, bias = kernel.pack(weight), activations(1, 192, dtype)[0]
+    for rows in (1, 7, 40):
+        x = activations(rows, 256, dtype)
+        whole = product(kernel, packed, x, bias)
+        expected, got = (torch.empty(rows, 96, dtype=dtype) for _ in range(2))
+        native.op("tc_gated")(expected.data_ptr(), whole.data_ptr(), 96, 192, rows, 96, gate, ELEMENTS[dtype])
+        fused(native, packed, (x, got, bias), int8, (GATE, gate))
+        assert torch.equal(got, expected)
+
+
+def test_a_gated_linear_whose_halves_are_no_whole_panels_is_refused(native: Native) -> None:
+    packed, x, out = NativeLinear(native).pack(block_weight("q8_0", 96, 64)), torch.ones(2, 64), torch.empty(2, 48)
+    with pytest.raises(BadArgumentError, match="out of range"):
+        fused(native, packed, (x, out, None), False, (GATE, 0))
 
 
 @pytest.mark.parametrize("name", BLOCK_TYPES)

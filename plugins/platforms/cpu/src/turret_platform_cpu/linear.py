@@ -18,8 +18,9 @@ from turret_platform_cpu.native import Native, PackedWeight
 __all__ = ["BLOCK_TYPES", "NativeLinear"]
 
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
-EXACT = 0
-STORE = 0
+EXACT, INT8 = 0, 1
+STORE, ADD_TO, GATE = 0, 1, 2
+"""`Activations` and `Epilogue` of native/kernels.h."""
 
 BLOCK_TYPES: Mapping[str, tuple[int, int, int]] = MappingProxyType({
     "q4_0": (2, 32, 18),
@@ -41,14 +42,16 @@ BLOCK_TYPES: Mapping[str, tuple[int, int, int]] = MappingProxyType({
 class NativeLinear:
     """y = x W^T + b for plain weights and ggml blocks (contract `ops`, `LinearKernel`).
 
-    `out` may be float32 while x is bfloat16: the sum is float32 either way.
+    `out` may be float32 while x is bfloat16: the sum is float32 either way. With `int8`, bfloat16 activations are
+    rounded to 8 bits, 32 to a scale, where they meet blocks; float32 activations never are.
     """
 
     name = "cpu"
     batch_invariant = True
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: Native, int8: bool = False) -> None:
         self._native = native
+        self._int8 = int8
         self._linear = native.op("tc_linear")
         self._rows = native.op("tc_rows")
 
@@ -86,13 +89,14 @@ class NativeLinear:
     def apply(self, call: LinearCall) -> None:
         x, out, bias = call.x, call.out, call.bias
         packed: PackedWeight = call.packed
+        activations = INT8 if self._int8 and x.dtype == torch.bfloat16 else EXACT
         if bias is None:
             bias_at, bias_element = 0, 0
         else:
             bias_at, bias_element = bias.data_ptr(), ELEMENTS[bias.dtype]
         self._linear(
             packed.handle, x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), x.shape[0],
-            bias_at, ELEMENTS[x.dtype], ELEMENTS[out.dtype], bias_element, EXACT, STORE, 0, 0, 0,
+            bias_at, ELEMENTS[x.dtype], ELEMENTS[out.dtype], bias_element, activations, STORE, 0, 0, 0,
         )  # fmt: skip
 
     def rows(self, packed: PackedWeight, ids: Tensor, out: Tensor) -> None:

@@ -31,8 +31,9 @@ class CPUOps:
     api = "1.0"
     name = "cpu"
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: Native, int8: bool = False) -> None:
         self._native = native
+        self._int8 = int8
         self._embedding = native.op("tc_embedding")
         self._norm = native.op("tc_norm")
         self._rotary = native.op("tc_rotary")
@@ -62,7 +63,7 @@ class CPUOps:
 
     def linear_kernels(self) -> Sequence[LinearKernel]:
         """One kernel for plain weights and for every block format."""
-        return (NativeLinear(self._native),)
+        return (NativeLinear(self._native, self._int8),)
 
     def embedding(self, out: Tensor, ids: Tensor, weight: Tensor, scale: float) -> None:
         kinds = ELEMENTS.get(weight.dtype), ELEMENTS.get(out.dtype)

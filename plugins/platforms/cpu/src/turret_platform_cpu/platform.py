@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from turret.contracts import (
     ConfigPatch,
@@ -31,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
 
+INT8_LEVELS = frozenset({"avx512_bf16", "avx512_vnni"})
+"""Instruction sets with byte dot products, where rounded activations are much faster than exact ones."""
+
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "block_size": (16, "a page is one sub-block of the attention kernels"),
     "max_num_seqs": (64, "beyond it a step's time grows with its rows"),
@@ -46,8 +50,9 @@ class CPUPlatform:
     api = "1.0"
     name = "cpu"
 
-    def __init__(self) -> None:
+    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._native: Native | None = None
+        self._activations = str((options or {}).get("activations", "auto"))
 
     def probe(self) -> Sequence[DeviceInfo]:
         """One device: all cores together."""
@@ -101,7 +106,7 @@ class CPUPlatform:
             return None
         from turret_platform_cpu.ops import CPUOps
 
-        return CPUOps(native)
+        return CPUOps(native, self._rounds(native))
 
     def graphs(self) -> GraphRecorder | None:
         """The recorder of native programs, or None where the library was not built."""
@@ -133,6 +138,12 @@ class CPUPlatform:
         import torch
 
         torch.manual_seed(value)
+
+    def _rounds(self, native: Native) -> bool:
+        """Whether activations are rounded to 8 bits where they meet packed integers; float32 ones never are."""
+        if self._activations == "auto":
+            return native.level() in INT8_LEVELS
+        return self._activations == "int8"
 
     def _library(self) -> Native | None:
         if self._native is None:

@@ -1,0 +1,260 @@
+// Linears on codes with activations rounded to int8: products of unsigned codes with signed activations are summed exactly
+// in int32, and each group's sum is scaled in float32 by the weight's scale and the activations'.
+//
+// Activations have one scale for each 32 of them, the largest magnitude / 127. A code's offset and a weight's m enter
+// through the sums of the rounded activations. A row waits in scratch as records of 32 values, in quads
+// of the order that the codes have.
+
+#if defined(__AVX512F__)
+constexpr int kInt8Rows = 6;
+#elif defined(__AVX2__)
+constexpr int kInt8Rows = 4;
+#else
+constexpr int kInt8Rows = 2;
+#endif
+constexpr int64_t kInt8Ahead = 3072;  // bytes by which weights are prefetched
+
+// `offset`: what a code's offset adds to the group's sum. `sum`: of the activations, as float, for m.
+template <int GROUPS>
+struct Record {
+  int8_t x[32];
+  float scale;
+  union {
+    int32_t offset;
+    float sum;
+  } group[GROUPS];
+};
+
+// ---- rounding ------------------------------------------------------------------------------------------------------
+
+// Largest magnitude of a block, not-a-number if one is: magnitudes order as their bits do.
+TC_INLINE float magnitude_of(const vf (&v)[32 / kWidth]) {
+  alignas(64) int32_t lane[kWidth];
+  alignas(64) float value[kWidth];
+  for (int l = 0; l < kWidth; l++) lane[l] = 0;
+  for (const vf& part : v) {
+    vstore(value, part);
+    for (int l = 0; l < kWidth; l++) {
+      const int32_t bits = int32_t(float_to_bits(value[l]) & 0x7fffffffu);
+      lane[l] = bits > lane[l] ? bits : lane[l];
+    }
+  }
+  int32_t top = 0;
+  for (int l = 0; l < kWidth; l++) top = lane[l] > top ? lane[l] : top;
+  return bits_to_float(uint32_t(top));
+}
+
+template <int GROUPS>
+TC_INLINE void round_block(const Packed& w, const vf (&v)[32 / kWidth], Record<GROUPS>& to) {
+  const float top = magnitude_of(v);
+  const vf inverse = vset(top < 1e-30f ? 0.f : 127.f / top);
+  alignas(64) int32_t lane[32];
+  for (int i = 0; i < 32 / kWidth; i++) {
+    const vi n = vint(v[i] * inverse);
+    std::memcpy(lane + i * kWidth, &n, sizeof n);
+  }
+  to.scale = top / 127.f;
+  for (int i = 0; i < 32; i++) to.x[i / 4 * 4 + quad_place(i % 4)] = int8_t(lane[i]);
+  for (int g = 0; g < GROUPS; g++) {
+    int32_t sum = 0;
+    for (int i = 0; i < 32 / GROUPS; i++) sum += int8_t(lane[g * (32 / GROUPS) + i]);
+    if (w.has_low) to.group[g].sum = to.scale * float(sum);
+    else to.group[g].offset = sum * (w.table == kIQ4 ? -128 : code_offset_of(w.table));
+  }
+}
+
+template <int GROUPS>
+static void round_row(const LinearArgs& a, int64_t row, uint8_t* to) {
+  const Row from(a.x, a.element, row * a.x_stride);
+  auto* record = reinterpret_cast<Record<GROUPS>*>(to);
+  for (int64_t k = 0; k < a.w->k; k += 32, record++) {
+    vf v[32 / kWidth];
+    for (int i = 0; i < 32 / kWidth; i++) v[i] = from.load(k + i * kWidth, kWidth);
+    round_block<GROUPS>(*a.w, v, *record);
+  }
+}
+
+// ---- products ------------------------------------------------------------------------------------------------------
+
+constexpr bool signed_codes(int bits, bool iq4) { return !kWideDot && (bits == 8 || iq4); }
+
+// What stands for the table's entries in a byte product: with 128 added, or signed.
+struct ByteTable {
+  uint8_t at[16];
+  constexpr explicit ByteTable(bool is_signed) : at() {
+    for (int i = 0; i < 16; i++) at[i] = uint8_t(kIQ4Values[i] + (is_signed ? 0 : 128));
+  }
+};
+static constexpr ByteTable kIQ4Bytes(signed_codes(4, true));
+
+// Quad QUAD of a run as bytes to multiply; `low` are the bytes of its line, `high` those of the bits above four.
+template <int BITS, bool IQ4, int QUAD>
+TC_INLINE vi quad_of(vi low, vi high) {
+  if (BITS == 8) return signed_codes(8, false) ? vxor_bits(low, vset_bits(int32_t(0x80808080u))) : low;
+  const vi fifteen = vset_bits(0x0f0f0f0f), nibble = vright<QUAD / 4 * 4>(low);
+  if (BITS == 4) return IQ4 ? vbytes_of(kIQ4Bytes.at, vand_bits(nibble, fifteen)) : vand_bits(nibble, fifteen);
+  constexpr int at = BITS == 5 ? QUAD : 2 * (QUAD % 4);
+  const vi moved = at < 4 ? vleft<(at < 4 ? 4 - at : 0)>(high) : vright<(at > 4 ? at - 4 : 0)>(high);
+  return vpick_bits(fifteen, nibble, vand_bits(moved, vset_bits(BITS == 5 ? 0x10101010 : 0x30303030)));
+}
+
+template <bool SIGNED>
+TC_INLINE vi add_dot(vi sum, vi codes, vi x) { return SIGNED ? vdot_signed(sum, codes, x) : vdot(sum, codes, x); }
+
+// Adds quad QUAD of a run (its stripe's bytes begin at `run`) to the sums of R rows.
+template <int R, int BITS, bool IQ4, int QUAD>
+TC_INLINE void add_bytes(const uint8_t* run, const uint8_t* x, int64_t stride, vi (&s)[R][2]) {
+  vi codes[2];
+  for (int v = 0; v < 2; v++) {
+    const vi low = vload_bits(run + (BITS == 8 ? QUAD : QUAD % 4) * 128 + v * 4 * kWidth);
+    const vi high = BITS == 5 || BITS == 6 ? vload_bits(run + 512 + (BITS == 6 ? QUAD / 4 * 128 : 0) + v * 4 * kWidth) : low;
+    codes[v] = quad_of<BITS, IQ4, QUAD>(low, high);
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; r++) {
+    int32_t four;
+    std::memcpy(&four, x + r * stride + 4 * QUAD, 4);
+    const vi b = vset_bits(four);
+    s[r][0] = add_dot<signed_codes(BITS, IQ4)>(s[r][0], codes[0], b);
+    s[r][1] = add_dot<signed_codes(BITS, IQ4)>(s[r][1], codes[1], b);
+  }
+}
+
+// Scales and offsets of one group of the stripe's columns.
+struct GroupScales {
+  vf d[2], m[2];
+};
+
+template <bool LOW>
+TC_INLINE GroupScales group_scales(const Packed& w, const uint8_t* unit, int column, int group) {
+  GroupScales s;
+  for (int v = 0; v < 2; v++) {
+    const int c = column + v * kWidth;
+    s.d[v] = load_scales(w, unit, c);
+    if (w.has_sub) s.d[v] = s.d[v] * vload_signed(unit + w.sub_offset() + group * kPanel + c);
+    if (!LOW) continue;
+    s.m[v] = load_scales(w, unit + w.low_offset(), c);
+    if (w.has_sub) s.m[v] = vset(0.f) - s.m[v] * vload_unsigned(unit + w.sub_low_offset() + group * kPanel + c);
+  }
+  return s;
+}
+
+template <int R, int SUB, bool LOW, bool SIGNED>
+TC_INLINE void open_group(const uint8_t* x, int64_t stride, int group, vi (&s)[R][2]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < R; r++) {
+    const auto* record = reinterpret_cast<const Record<32 / SUB>*>(x + r * stride);
+    s[r][0] = s[r][1] = vset_bits(LOW || SIGNED ? 0 : record->group[group].offset);
+  }
+}
+
+template <int R, int SUB, bool LOW>
+TC_INLINE void close_bytes(const GroupScales& w, const uint8_t* x, int64_t stride, int group, const vi (&s)[R][2], vf (&c)[R][2]) {
+#pragma GCC unroll 6
+  for (int r = 0; r < R; r++) {
+    const auto* record = reinterpret_cast<const Record<32 / SUB>*>(x + r * stride);
+    for (int v = 0; v < 2; v++) {
+      c[r][v] = vfma(vfloat(s[r][v]), w.d[v] * vset(record->scale), c[r][v]);
+      if (LOW) c[r][v] = vfma(w.m[v], vset(record->group[group].sum), c[r][v]);
+    }
+  }
+}
+
+// Columns [column, column + 2 kWidth) of a panel for up to kInt8Rows rows.
+template <int R, int BITS, int SUB, bool LOW, bool IQ4>
+static void int8_tile(const Packed& w, const uint8_t* unit, int column, const uint8_t* x, int64_t stride, bool cold, float* acc) {
+  constexpr bool SIGNED = signed_codes(BITS, IQ4);
+  const int runs = w.unit / 32, lines = int(w.unit_bytes / runs + 63) / 64;
+  const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes(), ahead = w.unit_bytes / runs;
+  vf c[R][2];
+  for (int r = 0; r < R; r++) c[r][0] = c[r][1] = vset(0.f);
+  for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
+    const uint8_t* run = unit + code_offset + 4 * column;
+    for (int g = 0; g < runs; g++, run += run_bytes, x += sizeof(Record<32 / SUB>)) {
+      if (cold)
+        for (int i = 0; i < lines; i++) __builtin_prefetch(unit + kInt8Ahead + g * ahead + 64 * i);
+      vi s[R][2];
+      open_group<R, SUB, LOW, SIGNED>(x, stride, 0, s);
+      add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
+      if (SUB == 32) add_bytes<R, BITS, IQ4, 4>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 1>(run, x, stride, s);
+      if (SUB == 32) add_bytes<R, BITS, IQ4, 5>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 2>(run, x, stride, s);
+      if (SUB == 32) add_bytes<R, BITS, IQ4, 6>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 3>(run, x, stride, s);
+      if (SUB == 32) add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
+      close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, SUB == 32 ? g : 2 * g), x, stride, 0, s, c);
+      if (SUB == 32) continue;
+      open_group<R, SUB, LOW, SIGNED>(x, stride, 32 / SUB - 1, s);
+      add_bytes<R, BITS, IQ4, 4>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 5>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 6>(run, x, stride, s);
+      add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
+      close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, 2 * g + 1), x, stride, 32 / SUB - 1, s, c);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2; v++) vstore(acc + r * kPanel + column + v * kWidth, c[r][v]);
+}
+
+using Int8Tile = void (*)(const Packed&, const uint8_t*, int, const uint8_t*, int64_t, bool, float*);
+#if defined(__AVX512F__)
+#define TC_TILES(...)                                                                                                        \
+  { nullptr, int8_tile<1, __VA_ARGS__>, int8_tile<2, __VA_ARGS__>, int8_tile<3, __VA_ARGS__>, int8_tile<4, __VA_ARGS__>,     \
+    int8_tile<5, __VA_ARGS__>, int8_tile<6, __VA_ARGS__> }
+#elif defined(__AVX2__)
+#define TC_TILES(...) \
+  { nullptr, int8_tile<1, __VA_ARGS__>, int8_tile<2, __VA_ARGS__>, int8_tile<3, __VA_ARGS__>, int8_tile<4, __VA_ARGS__> }
+#else
+#define TC_TILES(...) { nullptr, int8_tile<1, __VA_ARGS__>, int8_tile<2, __VA_ARGS__> }
+#endif
+
+// Tiles by their number of rows.
+static const Int8Tile* int8_tiles(const Packed& w) {
+  static const Int8Tile plain4[] = TC_TILES(4, 32, false, false), low4[] = TC_TILES(4, 32, true, false);
+  static const Int8Tile iq4[] = TC_TILES(4, 32, false, true);
+  static const Int8Tile short4[] = TC_TILES(4, 16, false, false), short_low4[] = TC_TILES(4, 16, true, false);
+  static const Int8Tile plain5[] = TC_TILES(5, 32, false, false), low5[] = TC_TILES(5, 32, true, false);
+  static const Int8Tile short6[] = TC_TILES(6, 16, false, false);
+  static const Int8Tile plain8[] = TC_TILES(8, 32, false, false);
+  if (w.code_bits == 8) return plain8;
+  if (w.code_bits == 6) return short6;
+  if (w.code_bits == 5) return w.has_low ? low5 : plain5;
+  if (w.table == kIQ4) return iq4;
+  if (w.sub == 16) return w.has_low ? short_low4 : short4;
+  return w.has_low ? low4 : plain4;
+}
+
+struct Int8Memory {
+  int64_t stride;  // bytes between rows
+  size_t all;
+  explicit Int8Memory(const LinearArgs& a) {
+    stride = align64(a.w->k / 32 * int64_t(a.w->sub == 16 ? sizeof(Record<2>) : sizeof(Record<1>)));
+    if (stride % 128 == 0) stride += 64;  // off powers of two: the rows of a tile must not fall into the same cache sets
+    all = size_t(a.rows * stride);
+  }
+};
+
+static void linear_int8(const LinearArgs& a, Team& team) {
+  const Packed& w = *a.w;
+  const Int8Memory memory(a);
+  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) {
+      if (w.sub == 16) round_row<2>(a, r, a.scratch + r * memory.stride);
+      else round_row<1>(a, r, a.scratch + r * memory.stride);
+    }
+  });
+  const Int8Tile* tiles = int8_tiles(w);
+  const auto sums = [&](int64_t panel, int64_t row, int64_t rows, bool cold, float* acc) {
+    for (int c = 0; c < kPanel; c += kStripe)
+      tiles[rows](w, w.panel(panel), c, a.scratch + row * memory.stride, memory.stride, cold && c == 0, acc);
+  };
+  const Grid grid(a, team.count, kInt8Rows);
+  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+      int64_t panel, r0, r1;
+      grid.item(i, panel, r0, r1);
+      finish_rows<kInt8Rows>(a, panel, r0, r1, sums);
+    }
+  });
+}
