@@ -48,6 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="report this run alone, not the whole file")
     parser.add_argument("--report", action="store_true", help="measure nothing; show what the file holds")
     parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    parser.add_argument("--into", type=Path, help="put the Markdown table into this page, between its marks")
     parser.add_argument("--starts", action="store_true", help="time first tokens of cold and second starts too")
     parser.add_argument("--longest-wait", type=float, default=20.0, help="seconds to wait for a quiet machine")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: %(default)s")
@@ -139,6 +140,8 @@ def main() -> None:
         measure(args, record)
     summary = summarise(record.figures if args.fresh else read(args.record))
     print("\n".join(table.lines(summary, args.markdown)), flush=True)
+    if args.into:
+        table.put_into(args.into, summary)
     print(json.dumps(table.verdict(summary)))
 
 

@@ -10,11 +10,12 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cpu_peers.rounds import prompts
 
-__all__ = ["LoadError", "tokens_per_second"]
+__all__ = ["Clients", "LoadError", "tokens_per_second"]
 
 PROMPT, OUTPUT = 128, 128
 _HEAD = "POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
@@ -24,14 +25,22 @@ class LoadError(RuntimeError):
     """A server refused a request or broke a stream off."""
 
 
-def tokens_per_second(port: int, clients: int, seed: int, extra: Mapping[str, Any]) -> float:
-    """Output tokens/s of so many clients, each with a request open all the time, over two requests each (four at
-    least). Prompts are token ids and all different."""
-    return asyncio.run(_all(port, clients, prompts(max(4, 2 * clients), PROMPT, seed), extra))
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """So many at once, each with a request open all the time, and requests of all of them together."""
+
+    count: int
+    requests: int
+    seed: int
 
 
-async def _all(port: int, clients: int, queue: list[list[int]], extra: Mapping[str, Any]) -> float:
-    waiting, made = iter(queue), 0
+def tokens_per_second(port: int, clients: Clients, extra: Mapping[str, Any]) -> float:
+    """Output tokens/s over the whole time. Prompts are token ids and all different."""
+    return asyncio.run(_all(port, clients, extra))
+
+
+async def _all(port: int, clients: Clients, extra: Mapping[str, Any]) -> float:
+    waiting, made = iter(prompts(clients.requests, PROMPT, clients.seed)), 0
 
     async def client() -> None:
         nonlocal made
@@ -40,7 +49,7 @@ async def _all(port: int, clients: int, queue: list[list[int]], extra: Mapping[s
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
-        for _ in range(clients):
+        for _ in range(clients.count):
             group.create_task(client())
     return made / (time.perf_counter() - began)
 

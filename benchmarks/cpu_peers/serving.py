@@ -20,7 +20,7 @@ from typing import Any
 
 from cpu_peers.cells import SERVING_PEERS
 from cpu_peers.figures import Rate, Record
-from cpu_peers.load import tokens_per_second
+from cpu_peers.load import Clients, tokens_per_second
 from cpu_peers.offline import undisturbed
 from cpu_peers.processes import Machine, Paths, vllm_environment
 
@@ -83,15 +83,15 @@ class Server:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerError(f"the server of {self.name} did not come up; see {self._log_path}")
             time.sleep(0.2)
-        self._load(1, 0)
-        self._load(32, 1)
+        self._load(Clients(1, 1, 0))
+        self._load(Clients(32, 32, 1))
         self._signal(signal.SIGSTOP)
 
     def run(self, clients: int, seed: int) -> float:
-        """Output tokens/s; the server rests before and after."""
+        """Output tokens/s over two requests a client, four at least; the server rests before and after."""
         self._signal(signal.SIGCONT)
         try:
-            return self._load(clients, seed)
+            return self._load(Clients(clients, max(4, 2 * clients), seed))
         finally:
             self._signal(signal.SIGSTOP)
 
@@ -106,9 +106,9 @@ class Server:
             self._process.wait(20)
         self._log.close()
 
-    def _load(self, clients: int, seed: int) -> float:
+    def _load(self, clients: Clients) -> float:
         extra: dict[str, Any] = {"cache_prompt": False} if self.name == "llamacpp" else {}
-        return tokens_per_second(self.port, clients, seed, extra)
+        return tokens_per_second(self.port, clients, extra)
 
     def _answers(self) -> bool:
         try:

@@ -5,12 +5,15 @@ Owns: the layout. Knows nothing of how figures are made.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from cpu_peers.cells import CELLS, FORMATS, Cell, peers_of, required
 from cpu_peers.figures import Summary
 
-__all__ = ["lines", "verdict"]
+__all__ = ["lines", "put_into", "verdict"]
+
+BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
 
 LEAST = dict(required())
 HEAD = ("model", "weights", "turret ÷", *(cell.replace("_", " ") for cell in CELLS))
@@ -25,6 +28,18 @@ def lines(summary: Summary, markdown: bool) -> list[str]:
         return ["| " + " | ".join(HEAD) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)]
     widths = [max(len(row[column]) for row in [HEAD, *rows]) for column in range(len(HEAD))]
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in [HEAD, *rows]]
+
+
+def put_into(page: Path, summary: Summary) -> None:
+    """Replace what stands between the marks of a page."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise SystemExit(f"{page} has no {BEGIN.strip()} and {END}")
+    versions = {name.removeprefix("version_"): value for name, value in summary.facts.items() if "version_" in name}
+    stated = ", ".join(f"{name} {value}" for name, value in versions.items())
+    text = "\n".join(["Ratios turret ÷ peer, required ones in brackets. " + stated + ".", "", *lines(summary, True)])
+    page.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{after}")
 
 
 def _rows(summary: Summary, model: str, form: str) -> list[tuple[str, ...]]:
