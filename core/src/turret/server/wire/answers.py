@@ -23,6 +23,7 @@ __all__ = [
     "ErrorInfo",
     "ModelCard",
     "ModelList",
+    "ModelPermission",
     "PromptTokensDetails",
     "TokenAnswer",
     "TokenChance",
