@@ -41,7 +41,7 @@ from turret.server.peers import Handler, Handlers
 from turret.server.run import HttpServer, RunOptions, run_server
 from turret.transport.control import ControlChannel
 
-__all__ = ["FrontOpening", "main"]
+__all__ = ["FrontOpening", "RemotePeers", "main"]
 
 MAIN_GONE = "the server's main process is gone"
 
