@@ -39,6 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--formats", default="", help="only these; default: all that a model has")
     parser.add_argument("--peers", default=",".join(PEERS), help="default: %(default)s")
     parser.add_argument("--cells", default=",".join(CELLS), help="default: %(default)s")
+    parser.add_argument("--served", default=",".join(FORMATS), help="models whose servers are measured; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further group after so long")
     parser.add_argument("--prototype", type=Path, help="folder with an engine.py to measure against (bench_util.py)")
@@ -51,6 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--into", type=Path, help="put the Markdown table into this page, between its marks")
     parser.add_argument("--starts", action="store_true", help="time first tokens of cold and second starts too")
     parser.add_argument("--longest-wait", type=float, default=20.0, help="seconds to wait for a quiet machine")
+    parser.add_argument("--again", type=int, default=1, help="tries more for a disturbed figure; default: %(default)s")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: %(default)s")
     args = parser.parse_args()
     args.record = args.record or args.home / "figures.jsonl"
@@ -126,7 +128,7 @@ def measure(args: argparse.Namespace, record: Record) -> None:
             print(f"no time for {group[0]} {group[1]}", file=sys.stderr)
             continue
         measure_offline(group, args, paths, record)
-        if served:
+        if served and group[0] in args.served.split(","):
             machine = Machine(args.threads, sorted(os.sched_getaffinity(0)))
             serving.measure(group, serving.Load(served, args.rounds), paths, machine, record)
 
@@ -134,7 +136,7 @@ def measure(args: argparse.Namespace, record: Record) -> None:
 def main() -> None:
     """Measure, show, judge."""
     args = arguments()
-    record = Record(time.strftime("%Y%m%dT%H%M%S"), args.record, offline.Patience(args.longest_wait))
+    record = Record(time.strftime("%Y%m%dT%H%M%S"), args.record, offline.Patience(args.longest_wait, args.again))
     if not args.report:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # stopped engines must not outlive this process
         measure(args, record)

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cpu_peers.cells import Cell
+from cpu_peers.meter import QUIET
 
 __all__ = ["Fact", "Memory", "Rate", "Record", "Summary", "read", "summarise"]
-
-DISTRUST = 0.2
-"""CPUs used by others above which a figure is marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class Record:
         with self.path.open("a") as file:
             print(json.dumps({"kind": kind, **asdict(figure)}), file=file)
         if isinstance(figure, Rate):
-            mark = "  disturbed" if figure.others > DISTRUST else ""
+            mark = "  disturbed" if figure.others > QUIET else ""
             what = f"{figure.model:>10} {figure.form:>6} {figure.cell:>10} {figure.engine:>12}"
             print(f"{what} {figure.rate:9.1f} tokens/s  others {figure.others:.2f}{mark}", flush=True)
 
@@ -129,6 +127,6 @@ def _ratios(rounds: Iterable[dict[str, Rate]]) -> tuple[dict[Cell, float], set[C
             if name != "turret":
                 cell = Cell(own.model, own.form, name, own.cell)
                 found[cell].append(own.rate / other.rate)
-                disturbed[cell].append(max(own.others, other.others) > DISTRUST)
+                disturbed[cell].append(max(own.others, other.others) > QUIET)
     marked = {cell for cell, marks in disturbed.items() if sum(marks) * 2 > len(marks)}
     return {cell: round(statistics.median(values), 2) for cell, values in found.items()}, marked
