@@ -29,8 +29,9 @@ def rate(parts: Any, number: int, engine: str, value: float, others: float = 0.0
 
 def test_a_ratio_is_taken_within_a_round(parts: Any) -> None:
     """Both slow down together in the second round: the ratio does not notice."""
-    speeds = enumerate([(300, 100), (30, 10), (200, 100)])
-    found = [rate(parts, n, name, v) for n, pair in speeds for name, v in zip(("turret", "llamacpp"), pair, strict=True)]
+    found = []
+    for number, (own, other) in enumerate([(300, 100), (30, 10), (200, 100)]):
+        found += [rate(parts, number, "turret", own), rate(parts, number, "llamacpp", other)]
     summary = parts.figures.summarise(found)
     assert summary.ratios == {parts.cells.Cell("smollm2", "q4_0", "llamacpp", "prefill"): 3.0}
 
