@@ -134,6 +134,15 @@ def test_a_body_that_is_no_body(tiny, content, media, words):
     assert words in response.json()["error"]["message"]
 
 
+def test_numbers_may_come_as_other_languages_write_them(tiny):
+    """Without integers (16.0), or as text; what is no number still is none."""
+    body = {"prompt": [5.0, 6], "max_tokens": 3.0, "n": "2", "temperature": "0.5", "stream": "false", "seed": 1e3}
+    response = httpx.post(f"{tiny.url}/v1/completions", json=body)
+    assert response.status_code == 200 and response.json()["usage"]["completion_tokens"] == 6
+    for wrong in ({"n": 1.5}, {"n": "two"}, {"temperature": "nan"}, {"stream": "yes"}, {"prompt": [0.5]}):
+        assert post(tiny, "/v1/completions", {**body, **wrong})[0] == 400
+
+
 def test_a_body_beyond_all_measure_is_not_read(tiny):
     def pieces():
         yield b'{"prompt": "'

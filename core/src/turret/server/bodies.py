@@ -17,8 +17,9 @@ from turret.server.faults import BodyError, BodyTooLargeError
 __all__ = ["BodyReader", "read_json"]
 
 T = TypeVar("T")
-MAX_BODY_BYTES = 128 << 20
-"""Far more than the prompts of any context length need."""
+MAX_BODY_BYTES = 32 << 20
+"""More than the prompts of any context length need; decoding so much takes a few tenths of a second, in which nobody
+else is answered."""
 MAX_DEPTH = 100
 """Objects and lists inside each other in the free-form parts of a body: far more than a JSON Schema of a tool needs,
 and far less than what breaks the libraries that walk them recursively."""
@@ -29,7 +30,8 @@ class BodyReader(Generic[T]):
     """Reads bodies of one wire model."""
 
     def __init__(self, model: type[T]) -> None:
-        self._decoder = msgspec.json.Decoder(model)
+        # Not strict: clients in languages without integers send 16.0, and some send numbers as text.
+        self._decoder = msgspec.json.Decoder(model, strict=False)
         self._free_form = [name for name, hint in get_type_hints(model).items() if "Any" in str(hint)]
 
     async def read(self, request: Request) -> T:

@@ -139,16 +139,13 @@ class TextProcessor:
             self._refuse_absurd(prompt, truncation, param)
             ids = self.tokenizer.encode(prompt, add_special_tokens)
         else:
+            if truncation is None:
+                self._refuse_too_long(len(prompt), param)
             ids = self._checked_ids(prompt, param)
         ids = self._truncated(ids, truncation)
         if not ids:
             raise RequestError(f"{param} is empty: there is nothing to continue", param)
-        if self.max_model_len is not None and len(ids) >= self.max_model_len:
-            raise RequestError(
-                f"This model's maximum context length is {self.max_model_len} tokens, but the prompt has {len(ids)} "
-                "tokens and at least one must be generated. Shorten the prompt.",
-                param,
-            )
+        self._refuse_too_long(len(ids), param)
         return ids
 
     def special_ids(self, tokens: Iterable[str]) -> frozenset[int]:
@@ -225,6 +222,14 @@ class TextProcessor:
         if keep == -1:
             keep = self.max_model_len - 1 if self.max_model_len is not None else len(ids)
         return ids[max(0, len(ids) - keep) :] if truncation.side == "left" else ids[:keep]
+
+    def _refuse_too_long(self, count: int, param: str) -> None:
+        if self.max_model_len is not None and count >= self.max_model_len:
+            raise RequestError(
+                f"This model's maximum context length is {self.max_model_len} tokens, but the prompt has {count} "
+                "tokens and at least one must be generated. Shorten the prompt.",
+                param,
+            )
 
     def _refuse_absurd(self, text: str, truncation: Truncation | None, param: str) -> None:
         """Refuse, before tokenizing it, text that cannot fit whatever its tokens, or of which hardly anything stays."""
