@@ -14,6 +14,7 @@ from turret.errors import QueueFullError, RequestError
 from turret.messages import Request
 from turret.sampling import SamplingParams
 from turret.server.admission import AdmissionQueue, QueueLimits, queue_deadline
+from turret.transport import Ledger
 
 ONE_AT_A_TIME = {"step_seconds": 0.02, "max_num_seqs": 1}
 LONG = {"prompt": "Hello", "max_tokens": 400}
@@ -104,6 +105,22 @@ def test_a_full_queue_refuses_and_keeps_its_counts(sizes, words):
     assert refused.value.status == 429 and 1 <= refused.value.retry_after <= 60
     assert (queue.num_requests, queue.num_tokens) == (2, 30)
     ticket.close()
+
+
+def test_front_ends_share_one_bound_and_one_that_is_gone_counts_no_more(tmp_path):
+    ledgers = [Ledger(columns=2, rows=2, row=row, path=tmp_path / "ledger") for row in range(2)]
+    one, other = (AdmissionQueue(QueueLimits(3, 100), ledger=ledger) for ledger in ledgers)
+    ticket = one.enter(requests(10, 20))
+    other.enter(requests(5)).started("r0")
+    mine = other.enter(requests(5))
+    with pytest.raises(QueueFullError, match="3 requests wait for their first token, and 1 more would pass the 3"):
+        one.check()
+    ledgers[1].clear(0)  # as the main process does when the first front dies
+    assert (other.num_requests, other.num_tokens) == (1, 5)
+    other.enter(requests(1, 1)).close()
+    mine.close()
+    assert other.num_requests == 0
+    del ticket
 
 
 def test_an_empty_queue_takes_a_call_of_any_size():
