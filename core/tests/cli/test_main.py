@@ -40,6 +40,7 @@ def test_serve_help_lists_the_options():
     [
         (["nonsense"], 2, "there is no command 'nonsense'"),
         (["bench"], 2, "turret bench measures serve, throughput, latency, startup; got nothing"),
+        (["bench", "--batch-size", "0"], 2, "must be at least 1, got 0"),
         (["bench", "serve", "--num-prompts", "0"], 2, "must be at least 1, got 0"),
         (["complete", "--url", "http://127.0.0.1:1", "--prompt", "x"], 1, "does not answer"),
         (["chat", "--url", "http://127.0.0.1:1", "--max-model-len", "9"], 2, "--max-model-len is for a model in this"),

@@ -24,14 +24,17 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 def run(argv: Sequence[str]) -> int:
-    """Measure; prints a table, and JSON as the last line."""
+    """Measure; prints a table, and JSON as the last line. Options without a measurement mean `latency`."""
     name = argv[0] if argv else ""
     if name in ("-h", "--help"):
         print("usage: turret bench MEASUREMENT [OPTIONS]\n")
         for known, (_, text) in MEASUREMENTS.items():
             print(f"  {known:12} {text}")
         print("\n`turret bench MEASUREMENT --help` lists its options. The last line of output is JSON.")
+        print("Options alone, as in `turret bench --profile`, are those of latency.")
         return 0
+    if name.startswith("--"):
+        name, argv = "latency", [name, *argv]
     if name not in MEASUREMENTS:
         raise ConfigError(f"turret bench measures {', '.join(MEASUREMENTS)}; got {name or 'nothing'}")
     module, _, function = MEASUREMENTS[name][0].partition(":")
