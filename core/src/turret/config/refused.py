@@ -17,7 +17,7 @@ _FEATURES = {
         "--tool-call-parser or --reasoning-parser",
         "tool-parser-plugin reasoning-parser-plugin",
     ),
-    "responses": ("the Responses API and its tools are not in this version; use chat completions", "tool-server"),
+    "tool-server": ("tools are run by the client in this version, not by the server", "tool-server"),
     "structured": ("structured outputs are not in this version", "structured-outputs-config"),
     "lora": (
         "adapters are not in this version; merge the adapter into the weights and serve those",

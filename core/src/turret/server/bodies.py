@@ -58,10 +58,13 @@ class BodyReader(Generic[T]):
 
 
 async def read_json(request: Request) -> Any:
-    """A JSON body of any shape; raises as `BodyReader.read` does."""
-    _check_media_type(request.headers.get("content-type"))
+    """A JSON body of any shape, None if there is none; raises as `BodyReader.read` does."""
     try:
-        value = msgspec.json.decode(await _read_all(request))
+        body = await _read_all(request)
+        if not body:
+            return None
+        _check_media_type(request.headers.get("content-type"))
+        value = msgspec.json.decode(body)
     except RecursionError as error:
         raise _too_deep(None) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,0 +1,110 @@
+"""From what an answer holds to output items, and the events that a stream tells of them.
+
+Owns: items, their order and ids. Knows nothing of requests or of what is stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from turret.contracts import ContentDelta, ParserEvent, ReasoningDelta, ToolArgumentsDelta, ToolCallStart
+
+__all__ = ["Event", "Items"]
+
+Event = tuple[str, dict[str, Any]]
+"""Name and members of an event, without its number."""
+
+
+class Items:
+    """Puts the parts of an answer into output items; `output` is what there is so far."""
+
+    def __init__(self) -> None:
+        self.output: list[dict[str, Any]] = []
+        self._open = False
+
+    def take(self, part: ParserEvent) -> Iterator[Event]:
+        """Events of one part."""
+        if isinstance(part, ContentDelta):
+            yield from self._begin("message")
+            yield from self._grow("content", "output_text", part.text)
+        elif isinstance(part, ReasoningDelta):
+            yield from self._begin("reasoning")
+            yield from self._grow("content", "reasoning_text", part.text)
+        elif isinstance(part, ToolCallStart):
+            yield from self.close()
+            call = {
+                "type": "function_call",
+                "id": _id("fc"),
+                "call_id": part.call_id,
+                "name": part.name,
+                "arguments": "",
+            }
+            yield self._add(call)
+        elif isinstance(part, ToolArgumentsDelta):
+            self.output[-1]["arguments"] += part.text
+            yield "response.function_call_arguments.delta", {**self._place(), "delta": part.text}
+        else:
+            yield from self.close()
+
+    def close(self, status: str = "completed") -> Iterator[Event]:
+        """End the item that is open."""
+        if not self._open:
+            return
+        item, place = self.output[-1], self._place()
+        if item["type"] == "function_call":
+            done = {**place, "name": item["name"], "arguments": item["arguments"]}
+            yield "response.function_call_arguments.done", done
+        else:
+            part = item["content"][0]
+            kind, noun = (
+                ("output_text", "content_part") if item["type"] == "message" else ("reasoning_text", "reasoning_part")
+            )
+            yield f"response.{kind}.done", {**place, "content_index": 0, "text": part["text"], **_logprobs(kind)}
+            yield f"response.{noun}.done", {**place, "content_index": 0, "part": dict(part)}
+        item["status"] = status
+        self._open = False
+        yield "response.output_item.done", {"output_index": place["output_index"], "item": _copy(item)}
+
+    def _begin(self, kind: str) -> Iterator[Event]:
+        if self._open and self.output[-1]["type"] == kind:
+            return
+        yield from self.close()
+        if kind == "message":
+            item: dict[str, Any] = {"type": "message", "id": _id("msg"), "role": "assistant", "content": []}
+            part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            noun = "content_part"
+        else:
+            item = {"type": "reasoning", "id": _id("rs"), "summary": [], "content": []}
+            part, noun = {"type": "reasoning_text", "text": ""}, "reasoning_part"
+        yield self._add(item)
+        item["content"].append(part)
+        yield f"response.{noun}.added", {**self._place(), "content_index": 0, "part": dict(part)}
+
+    def _add(self, item: dict[str, Any]) -> Event:
+        item["status"] = "in_progress"
+        self.output.append(item)
+        self._open = True
+        return "response.output_item.added", {"output_index": len(self.output) - 1, "item": _copy(item)}
+
+    def _grow(self, field: str, kind: str, text: str) -> Iterator[Event]:
+        self.output[-1][field][0]["text"] += text
+        yield f"response.{kind}.delta", {**self._place(), "content_index": 0, "delta": text, **_logprobs(kind)}
+
+    def _place(self) -> dict[str, Any]:
+        return {"output_index": len(self.output) - 1, "item_id": self.output[-1]["id"]}
+
+
+def _logprobs(kind: str) -> dict[str, Any]:
+    return {"logprobs": []} if kind == "output_text" else {}
+
+
+def _copy(item: dict[str, Any]) -> dict[str, Any]:
+    """The item as it is now; it goes on changing."""
+    content = item.get("content")
+    return dict(item) if content is None else {**item, "content": [dict(part) for part in content]}
+
+
+def _id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(16)}"

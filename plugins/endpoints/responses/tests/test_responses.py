@@ -1,0 +1,286 @@
+"""Bodies to chat completions, answers to responses; the official SDK reads what is streamed and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from turret.contracts import (
+    ChatAnswer,
+    ChatFinish,
+    ChatUsage,
+    ContentDelta,
+    EndpointAnswer,
+    EndpointCall,
+    EndpointFault,
+    ParserEvent,
+    ReasoningDelta,
+    ToolArgumentsDelta,
+    ToolCallEnd,
+    ToolCallStart,
+)
+from turret.errors import RequestError
+from turret.testing.endpoints import ScriptedAnswer, ScriptedHost
+from turret_endpoint_responses.plugin import ResponsesEndpoint
+from turret_endpoint_responses.store import Store, Stored
+
+Part = ParserEvent | ChatFinish
+SCRIPT: tuple[Part, ...] = (
+    ReasoningDelta("Let me "),
+    ReasoningDelta("see."),
+    ContentDelta("I look "),
+    ContentDelta("it up."),
+    ToolCallStart(0, "get_weather", "call_1"),
+    ToolArgumentsDelta(0, '{"city": '),
+    ToolArgumentsDelta(0, '"Łódź"}'),
+    ToolCallEnd(0),
+    ChatFinish("tool_calls"),
+)
+SAID: tuple[Part, ...] = (ContentDelta("Hello "), ContentDelta("there."), ChatFinish("stop"))
+USAGE = ChatUsage(prompt=10, cached=4, output=6, reasoning=2)
+
+
+class Bench:
+    """The endpoint behind OpenAI's own client, in one event loop that outlives the calls."""
+
+    def __init__(self, parts: Sequence[Part] = SAID, host: ScriptedHost | None = None, **options: int) -> None:
+        self.host = host or ScriptedHost(parts, USAGE)
+        self.loop = asyncio.new_event_loop()
+        self.tenant = "a"
+        self._routes = ResponsesEndpoint(options).routes(self.host)
+        http = httpx2.Client(transport=httpx2.MockTransport(self._send))
+        self.sdk = openai.OpenAI(api_key="k", base_url="http://turret/v1", http_client=http, max_retries=0)
+
+    def _send(self, request: httpx2.Request) -> httpx2.Response:
+        status, media, body = self.loop.run_until_complete(self.respond(request))
+        return httpx2.Response(status, headers={"content-type": media}, content=body)
+
+    async def respond(self, request: httpx2.Request) -> tuple[int, str, bytes]:
+        pieces = request.url.path.split("/")  # "", v1, responses, id, cancel
+        wanted = "/v1/responses" + "".join(("/{response_id}", "/cancel")[: len(pieces) - 3])
+        route = next(one for one in self._routes if (one.method, one.path) == (request.method, wanted))
+        body = json.loads(request.content) if request.content else None
+        path = {"response_id": pieces[3]} if len(pieces) > 3 else {}
+        call = EndpointCall(body, dict(request.url.params), path, {}, self.tenant)
+        try:
+            made = await route.handler(call)
+        except RequestError as error:
+            fault = EndpointFault(error.status, "BadRequestError", str(error), error.param)
+            return error.status, "application/json", route.fault(fault)
+        if isinstance(made, EndpointAnswer):
+            return made.status, made.media_type, made.body
+        return 200, "text/event-stream", b"".join([event async for event in made.events])
+
+
+def test_a_whole_response() -> None:
+    response = Bench(SCRIPT).sdk.responses.create(model="m", input="Hi", max_output_tokens=50)
+    thought, message, call = response.output
+    assert thought.type == "reasoning" and thought.content is not None and thought.content[0].text == "Let me see."
+    assert message.type == "message" and response.output_text == "I look it up."
+    assert call.type == "function_call" and (call.call_id, call.name) == ("call_1", "get_weather")
+    assert json.loads(call.arguments) == {"city": "Łódź"}
+    assert response.status == "completed" and response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens, response.usage.total_tokens) == (10, 6, 16)
+    assert response.usage.output_tokens_details.reasoning_tokens == 2
+    assert response.max_output_tokens == 50
+
+
+def test_the_stream_builds_the_same_response() -> None:
+    bench = Bench(SCRIPT)
+    whole = bench.sdk.responses.create(model="m", input="Hi")
+    with bench.sdk.responses.stream(model="m", input="Hi") as stream:
+        events = list(stream)
+        built = stream.get_final_response()
+    # The SDK's stream adds what it parsed; what was sent is compared.
+    extra = {"id", "parsed_arguments", "parsed"}
+    for one, other in zip(built.output, whole.output, strict=True):
+        left, right = one.model_dump(exclude=extra), other.model_dump(exclude=extra)
+        for part in left.get("content") or ():
+            part.pop("parsed", None)
+        assert left == right
+    numbers = [event.sequence_number for event in events]
+    assert sorted(set(numbers)) == list(range(numbers[-1] + 1))
+
+
+def test_the_order_of_events() -> None:
+    with Bench(SCRIPT).sdk.responses.create(model="m", input="Hi", stream=True) as stream:
+        names = [event.type.removeprefix("response.") for event in stream]
+    assert names == [
+        "created", "in_progress",
+        "output_item.added", "reasoning_part.added", "reasoning_text.delta", "reasoning_text.delta",
+        "reasoning_text.done", "reasoning_part.done", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.delta",
+        "function_call_arguments.done", "output_item.done", "completed",
+    ]  # fmt: skip
+
+
+def test_cut_off_by_the_limit() -> None:
+    response = Bench([ContentDelta("x"), ChatFinish("length")]).sdk.responses.create(model="m", input="Hi")
+    assert response.status == "incomplete" and response.incomplete_details is not None
+    assert response.incomplete_details.reason == "max_output_tokens" and response.output[0].status == "incomplete"
+
+
+def test_going_on_from_a_response() -> None:
+    bench = Bench(SCRIPT)
+    first = bench.sdk.responses.create(model="m", input="Weather?", instructions="Be brief.")
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
+    bench.sdk.responses.create(model="m", previous_response_id=first.id, input=[result])  # type: ignore[list-item]
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Łódź"}'}}
+    assert bench.host.bodies[1]["messages"] == [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": "I look it up.", "reasoning": "Let me see.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "rain"},
+    ]
+
+
+def test_kept_forgotten_and_whose_it_is() -> None:
+    bench = Bench()
+    kept = bench.sdk.responses.create(model="m", input="Hi")
+    assert bench.sdk.responses.retrieve(kept.id).output_text == "Hello there."
+    loose = bench.sdk.responses.create(model="m", input="Hi", store=False)
+    with pytest.raises(openai.NotFoundError):
+        bench.sdk.responses.retrieve(loose.id)
+    bench.tenant = "b"
+    with pytest.raises(openai.NotFoundError):
+        bench.sdk.responses.retrieve(kept.id)
+    with pytest.raises(openai.NotFoundError):
+        bench.sdk.responses.create(model="m", input="x", previous_response_id=kept.id)
+    bench.tenant = "a"
+    bench.sdk.responses.delete(kept.id)
+    with pytest.raises(openai.NotFoundError):
+        bench.sdk.responses.retrieve(kept.id)
+
+
+def test_a_kept_stream_is_told_again() -> None:
+    bench = Bench()
+    with bench.sdk.responses.create(model="m", input="Hi", stream=True) as stream:
+        first = list(stream)
+    name = first[0].response.id  # type: ignore[union-attr]
+    with bench.sdk.responses.retrieve(name, stream=True) as stream:
+        assert [event.type for event in stream] == [event.type for event in first]
+    with bench.sdk.responses.retrieve(name, stream=True, starting_after=3) as stream:
+        assert next(iter(stream)).sequence_number == 4
+
+
+class SlowHost(ScriptedHost):
+    """Its answer waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self.go = asyncio.Event()
+
+    async def chat(self, call: EndpointCall, body: Mapping[str, Any]) -> ChatAnswer:
+        outer = self
+
+        class Slow(ScriptedAnswer):
+            async def parts(self) -> AsyncGenerator[Part, None]:
+                try:
+                    yield ContentDelta("Hello")
+                    await outer.go.wait()
+                    yield ChatFinish("stop")
+                finally:
+                    outer.closed = True
+
+        return Slow(SAID, USAGE)
+
+
+def test_in_the_background() -> None:
+    host = SlowHost()
+    bench = Bench(host=host)
+    name = bench.sdk.responses.create(model="m", input="Hi", background=True).id
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    assert bench.sdk.responses.retrieve(name).status == "in_progress"
+    host.go.set()
+    bench.loop.run_until_complete(asyncio.wait_for(_until(lambda: host.closed), 5))
+    done = bench.sdk.responses.retrieve(name)
+    assert done.status == "completed" and done.output_text == "Hello"
+    with pytest.raises(openai.BadRequestError, match="background"):
+        bench.sdk.responses.cancel(name)
+
+
+def test_cancelling() -> None:
+    host = SlowHost()
+    bench = Bench(host=host)
+    name = bench.sdk.responses.create(model="m", input="Hi", background=True).id
+    bench.loop.run_until_complete(asyncio.sleep(0))
+    assert bench.sdk.responses.cancel(name).status == "cancelled" and host.closed
+    assert bench.sdk.responses.retrieve(name).status == "cancelled"
+
+
+async def _until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def test_the_store_is_bounded() -> None:
+    store = Store(2, 10_000)
+    for name in "abc":
+        store.put(Stored("t", {"id": name}))
+    with pytest.raises(RequestError):
+        store.get("a", "t")
+    assert store.get("b", "t") and store.get("c", "t")
+    store.put(Stored("t", {"id": "d", "text": "x" * 9_990}))
+    with pytest.raises(RequestError):
+        store.get("c", "t")
+
+
+def translated(**body: Any) -> dict[str, Any]:
+    bench = Bench()
+    bench.sdk.post("/responses", cast_to=object, body={"model": "m", "input": "Hi", **body})
+    return bench.host.bodies[0]
+
+
+def test_fields() -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+    made = translated(
+        instructions="Be brief.", max_output_tokens=9, temperature=0.5, top_k=3, tools=[tool], truncation="auto",
+        tool_choice={"type": "function", "name": "f"}, parallel_tool_calls=False, reasoning={"effort": "low"},
+        text={"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    )  # fmt: skip
+    assert made["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    assert (made["max_completion_tokens"], made["temperature"], made["top_k"]) == (9, 0.5, 3)
+    assert made["tools"][0]["function"] == {"name": "f", "parameters": {"type": "object"}, "strict": True}
+    assert made["tool_choice"] == {"type": "function", "function": {"name": "f"}}
+    assert made["parallel_tool_calls"] is False and made["truncate_prompt_tokens"] == -1
+    assert made["reasoning_effort"] == "low" and made["response_format"]["json_schema"]["name"] == "n"
+
+
+def test_items() -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
+    answer = {"type": "message", "role": "assistant", "content": "c"}
+    made = translated(input=[{"role": "user", "content": parts}, answer])
+    assert made["messages"] == [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"}]
+    assert made["continue_final_message"] is True
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "text only"),
+        ({"input": [{"type": "web_search_call"}]}, "web_search_call"),
+        ({"input": [{"role": "wizard", "content": "x"}]}, "wizard"),
+        ({"tools": [{"type": "web_search"}]}, "OpenAI runs"),
+        ({"prompt": {"id": "p"}}, "stored prompts"),
+        ({"background": True, "store": False}, "store"),
+        ({"background": True, "stream": True}, "poll"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format"),
+        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"input": 5}, "input"),
+    ],
+)
+def test_what_cannot_be_is_refused(body: dict[str, Any], word: str) -> None:
+    bench = Bench()
+    with pytest.raises(openai.BadRequestError, match=word):
+        bench.sdk.post("/responses", cast_to=object, body={"model": "m", "input": "Hi", **body})
+    assert not bench.host.bodies
