@@ -6,6 +6,7 @@ Owns these checks and a host that answers with a script. Knows no API.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -108,11 +109,16 @@ def _bad_bodies(subject: Subject) -> None:
     for route in posts:
         for body in BAD_BODIES:
             try:
-                made = asyncio.run(_handled(route, EndpointCall(body)))
+                made = asyncio.run(_handled(route, EndpointCall(body, path=_path(route))))
             except TurretError as error:
                 assert error.status < 500, f"{route.path} answers {body!r} with {error.status}"
             else:
                 assert isinstance(made, EndpointAnswer | EndpointStream)
+
+
+def _path(route: EndpointRoute) -> dict[str, str]:
+    """A value for each parameter of the path."""
+    return {name: "unknown" for name in re.findall(r"{(\w+)}", route.path)}
 
 
 async def _handled(route: EndpointRoute, call: EndpointCall) -> EndpointAnswer | EndpointStream:
