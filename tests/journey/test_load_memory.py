@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-# About 290 MiB of weights in either form, so that what a process needs anyway counts little.
+# About 290 MiB of weights in either form and layers as thin as a real model's, so that neither what a process needs
+# anyway nor the one layer that is being stacked counts much.
 PACKED = {"hidden": 1024, "wide": 4096, "layers": 32, "vocabulary": 16000}
-PLAIN = {"hidden": 1024, "wide": 4096, "layers": 8, "vocabulary": 16000}
+PLAIN = {"hidden": 768, "wide": 3072, "layers": 16, "vocabulary": 8000}
 HEADS = 16
 
 PROBE = """
