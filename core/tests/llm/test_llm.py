@@ -9,6 +9,7 @@ import pytest
 
 from turret import LLM, SamplingParams
 from turret.errors import ConfigError, EngineError, LoadError, NotSupportedError, RequestError
+from turret.llm import BeamSearchParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -129,8 +130,6 @@ def test_mistakes_are_told_before_anything_runs(llm, prompts, params, words):
 
 
 def test_what_is_not_here_says_so(llm, checkpoint):
-    with pytest.raises(NotSupportedError, match="beam search"):
-        llm.beam_search(["x"], None)
     with pytest.raises(NotSupportedError, match="pooling"):
         llm.embed(["x"])
     for option, words in (
@@ -170,3 +169,24 @@ def test_a_profile_says_where_steps_spend_their_time(llm):
     assert all(seconds > 0 for seconds in found["stages"].values())
     with pytest.raises(EngineError, match="start_profile first"):
         llm.stop_profile()
+
+
+def test_beam_search(llm):
+    """One beam is the greedy answer; more come best first, prompts run together, and ranges are told."""
+    outputs = llm.beam_search(["Hello", "You"], BeamSearchParams(beam_width=1, max_tokens=6, ignore_eos=True))
+    greedy = llm.generate(
+        ["Hello", "You"], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True), use_tqdm=False
+    )
+    for found, whole in zip(outputs, greedy, strict=True):
+        (beam,) = found.sequences
+        assert beam.tokens == [*whole.prompt_token_ids, *whole.outputs[0].token_ids]
+        assert beam.text == whole.prompt + whole.outputs[0].text and beam.finish_reason == "length"
+        assert beam.cum_logprob < 0 and len(beam.logprobs) == 6
+    (wide,) = llm.beam_search("Hello", BeamSearchParams(beam_width=4, max_tokens=6, ignore_eos=True))
+    totals = [beam.cum_logprob for beam in wide.sequences]
+    assert len(totals) == 4 and totals == sorted(totals, reverse=True)
+    assert totals[0] >= outputs[0].sequences[0].cum_logprob
+    with pytest.raises(ValueError, match="between -10 and 10"):
+        llm.beam_search("Hello", BeamSearchParams(beam_width=2, max_tokens=6, length_penalty=11))
+    with pytest.raises(ValueError, match="256"):
+        llm.beam_search("Hello", BeamSearchParams(beam_width=300, max_tokens=6))

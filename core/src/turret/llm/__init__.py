@@ -8,8 +8,12 @@ Owns: prompts in, finished answers out, in one call and in this process. Knows n
         outputs = llm.generate(["The capital of France is"], SamplingParams(temperature=0))
 """
 
+from turret.llm.beams import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from turret.llm.door import LLM
 from turret.llm.outputs import CompletionOutput, Logprob, Metric, RequestOutput
 from turret.llm.prompts import PromptInput
 
-__all__ = ["LLM", "CompletionOutput", "Logprob", "Metric", "PromptInput", "RequestOutput"]
+__all__ = [
+    "LLM", "BeamSearchOutput", "BeamSearchParams", "BeamSearchSequence", "CompletionOutput", "Logprob", "Metric",
+    "PromptInput", "RequestOutput",
+]  # fmt: skip

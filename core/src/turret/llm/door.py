@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -14,11 +15,13 @@ from turret.compose.offline import build_offline
 from turret.config import Config, option_table
 from turret.config.refused import refusal
 from turret.errors import ConfigError, EngineError, NotSupportedError, RequestError
+from turret.llm.beams import BeamSearchOutput, BeamSearchParams, run_beams
 from turret.llm.collect import Batch
 from turret.llm.loading import LoadBar
 from turret.llm.outputs import Metric, RequestOutput
 from turret.llm.prompts import EncodedPrompt, PromptInput, encode_prompts, pair_with
 from turret.sampling import SamplingParams
+from turret.server.beam_steps import check_beams, first_requests
 from turret.server.expansion import Expander, Generation
 from turret.server.lengths import Limits
 from turret.text import ChatOptions, ContentFormat, Tokenizer
@@ -155,9 +158,17 @@ class LLM:
     ) -> None:
         self.shutdown()
 
-    def beam_search(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Not in this version."""
-        raise NotSupportedError("beam search is not in this version; use n with a temperature above 0")
+    def beam_search(
+        self, prompts: PromptInput | Sequence[PromptInput], params: BeamSearchParams, lora_request: None = None
+    ) -> list[BeamSearchOutput]:
+        """The `params.beam_width` best continuations of each prompt; their text and tokens include the prompt."""
+        _refuse_lora(lora_request)
+        jobs = []
+        for prompt in encode_prompts(self._parts.text, prompts):
+            job = replace(self._job(prompt, params.sampling(), 0), length_penalty=params.length_penalty)
+            check_beams(job, self.config.model.logprobs_mode)
+            jobs.append((job, self._expander.expand(first_requests(job)), prompt.text))
+        return run_beams(self._parts.text, self._parts.engine, jobs)
 
     def encode(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not in this version."""

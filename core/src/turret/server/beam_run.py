@@ -1,14 +1,14 @@
 """One call with beam search, run on an engine that knows nothing of beams.
 
-Owns: what a call may ask of a search, running its steps, and turning the best sequences into choices. Knows nothing of
-what a step is (`turret.server.beam_steps`) or of HTTP.
+Owns: running the steps, and turning the best sequences into choices. Knows nothing of what a step is
+(`turret.server.beam_steps`) or of HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from turret.errors import CapacityError, RequestError
+from turret.errors import CapacityError
 from turret.messages import Request, TokenEvent
 from turret.server.admission import Ticket
 from turret.server.beam_steps import BeamSteps
@@ -16,41 +16,7 @@ from turret.server.choices import Choice, ChoiceDelta
 from turret.server.expansion import Generation
 from turret.server.run_tools import RunTools
 
-__all__ = ["BeamRun", "check_beams"]
-
-MAX_BEAMS = 256
-"""Sequences of one call that live at a time, over all its prompts: each is compared with 2 * width others a step."""
-NEUTRAL = {
-    "stop": None, "bad_words": None, "logit_bias": None, "allowed_token_ids": None, "prompt_logprobs": None,
-    "logprob_token_ids": None, "repetition_detection": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0,
-}  # fmt: skip
-"""Parameters that beam search does not know, and the values that ask for nothing."""
-MAX_LENGTH_PENALTY = 10.0
-
-
-def check_beams(job: Generation, logprobs_mode: str) -> None:
-    """Refuse what beams cannot do."""
-    for name, neutral in NEUTRAL.items():
-        if getattr(job.params, name) not in (neutral, [], {}):
-            raise RequestError(f"{name} cannot be combined with use_beam_search", name)
-    if not logprobs_mode.endswith("logprobs"):
-        raise RequestError(
-            f"use_beam_search needs log-probabilities, and this server runs with --logprobs-mode {logprobs_mode}",
-            "use_beam_search",
-        )
-    if len(job.prompts) * job.params.n > MAX_BEAMS:
-        raise RequestError(
-            f"{len(job.prompts)} prompts with a beam width (n) of {job.params.n} are {len(job.prompts) * job.params.n} "
-            f"beams, more than the {MAX_BEAMS} of one call",
-            "n",
-        )
-    penalty = job.length_penalty
-    if penalty is None or not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
-        raise RequestError(
-            f"length_penalty must be between -{MAX_LENGTH_PENALTY:g} and {MAX_LENGTH_PENALTY:g}, got {penalty}",
-            "length_penalty",
-        )
+__all__ = ["BeamRun"]
 
 
 class BeamRun:

@@ -1,7 +1,7 @@
 """The searches of one call, step by step: which requests a step makes of the engine, and what its answers mean.
 
-Owns: the requests of each step, and the events that end choices. Knows nothing of how sequences are ranked
-(`turret.server.beams`), nor of event loops: the offline door uses it too.
+Owns: what a call may ask of a search, the requests of each step, and the events that end choices. Knows nothing of how
+sequences are ranked (`turret.server.beams`), nor of event loops: the offline door uses it too.
 
 Each step sends every live sequence as a prompt that wants one token and the likeliest alternatives; the prefix cache
 spares computing what the steps share.
@@ -15,12 +15,47 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from turret.engine import event_error
+from turret.errors import RequestError
 from turret.messages import FinishReason, Request, TokenEvent, TokenLogprobs
 from turret.sampling import SamplingParams
 from turret.server.beams import Beam, BeamRules, BeamSearch
 from turret.server.expansion import Generation
 
-__all__ = ["BeamSteps", "first_requests"]
+__all__ = ["BeamSteps", "check_beams", "first_requests"]
+
+MAX_BEAMS = 256
+"""Sequences of one call that live at a time, over all its prompts: each is compared with 2 * width others a step."""
+NEUTRAL = {
+    "stop": None, "bad_words": None, "logit_bias": None, "allowed_token_ids": None, "prompt_logprobs": None,
+    "logprob_token_ids": None, "repetition_detection": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+}  # fmt: skip
+"""Parameters that beam search does not know, and the values that ask for nothing."""
+MAX_LENGTH_PENALTY = 10.0
+
+
+def check_beams(job: Generation, logprobs_mode: str) -> None:
+    """Refuse what beams cannot do."""
+    for name, neutral in NEUTRAL.items():
+        if getattr(job.params, name) not in (neutral, [], {}):
+            raise RequestError(f"{name} cannot be combined with use_beam_search", name)
+    if not logprobs_mode.endswith("logprobs"):
+        raise RequestError(
+            f"use_beam_search needs log-probabilities, and this server runs with --logprobs-mode {logprobs_mode}",
+            "use_beam_search",
+        )
+    if len(job.prompts) * job.params.n > MAX_BEAMS:
+        raise RequestError(
+            f"{len(job.prompts)} prompts with a beam width (n) of {job.params.n} are {len(job.prompts) * job.params.n} "
+            f"beams, more than the {MAX_BEAMS} of one call",
+            "n",
+        )
+    penalty = job.length_penalty
+    if penalty is None or not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
+        raise RequestError(
+            f"length_penalty must be between -{MAX_LENGTH_PENALTY:g} and {MAX_LENGTH_PENALTY:g}, got {penalty}",
+            "length_penalty",
+        )
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from turret.engine import event_error
 from turret.errors import CapacityError, TurretError
 from turret.messages import FinishReason, Request, TokenEvent
 from turret.server.admission import AdmissionQueue, QueueLimits, Ticket
-from turret.server.beam_run import BeamRun, check_beams
-from turret.server.beam_steps import first_requests
+from turret.server.beam_run import BeamRun
+from turret.server.beam_steps import check_beams, first_requests
 from turret.server.choices import Choice, ChoiceDelta, DeltaPacer
 from turret.server.expansion import Expander, Generation
 from turret.server.lifecycle import Lifecycle
