@@ -2,7 +2,10 @@
 import OpenAI from "openai";
 
 const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: "none", maxRetries: 0 });
-const messages = [{ role: "user", content: "What is the capital of France?" }];
+const messages = [
+  { role: "developer", content: "Answer in one sentence." },
+  { role: "user", content: "What is the capital of France?" },
+];
 const asked = { model: "demo", messages, temperature: 0, max_completion_tokens: 24 };
 const seen = {};
 

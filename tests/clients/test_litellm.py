@@ -7,7 +7,10 @@ import asyncio
 import litellm
 import pytest
 
-QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = [
+    {"role": "system", "content": "Answer in one sentence."},
+    {"role": "user", "content": "What is the capital of France?"},
+]
 
 
 @pytest.fixture(params=["openai/demo", "hosted_vllm/demo"])
