@@ -1,18 +1,22 @@
 """From the command to the first token: `turret serve` on the demo model, torch import included.
 
-Starts the server as a user would, asks for one token the moment the port answers, and repeats. Beside it, what
+Starts the server as a user would, asks for one token the moment the port answers, and repeats: each round a first start
+over an empty cache of packed weights, which packs and keeps them, and a second one, which reads them. Beside it, what
 `turret --help` takes over a bare `python -c pass`, in alternation. The last line is JSON: seconds to the first token
-(each run and the median), how long until the port answered, and the help page's seconds over a bare interpreter.
+(each run, medians of first and second starts), how long until the port answered, and the help page's seconds over
+a bare interpreter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -42,13 +46,16 @@ def first_token(port: int, deadline: float) -> tuple[float, float]:
     return answered, time.time()
 
 
-def one_start(port: int) -> dict[str, float]:
-    """Start, ask, stop."""
+def one_start(port: int, cache: Path) -> dict[str, float]:
+    """Start, ask, wait until packed weights are kept, stop."""
     command = [str(Path(sys.executable).parent / "turret"), "serve", "demo", "--host", "127.0.0.1", "--port", str(port)]
     began = time.time()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+    environment = {**os.environ, "TURRET_CACHE_DIR": str(cache)}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as server:
         try:
             answered, token = first_token(port, began + 120)
+            while not list(cache.glob("packed/*.packed")) and time.time() < token + 30:
+                time.sleep(0.1)
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(60)
@@ -75,13 +82,16 @@ def main() -> None:
     args = parser.parse_args()
     over_bare = help_over_bare()
     print(f"turret --help: {over_bare} s over python -c pass", flush=True)
-    runs = []
+    runs: dict[str, list[dict[str, float]]] = {"first": [], "second": []}
     for number in range(args.runs):
-        runs.append(one_start(args.port))
-        print(f"start {number + 1}/{args.runs}: {runs[-1]}", flush=True)
-    median = statistics.median(r["first_token_s"] for r in runs)
-    figures = {"runs": runs, "first_token_s_median": median, "help_over_bare_python_s": over_bare}
-    print(json.dumps({"benchmark": "startup", **figures, "met": median <= 10 and over_bare <= 0.3}))
+        with tempfile.TemporaryDirectory() as folder:
+            for kind, made in runs.items():
+                made.append(one_start(args.port, Path(folder)))
+                print(f"round {number + 1}/{args.runs}, {kind} start: {made[-1]}", flush=True)
+    first, second = (statistics.median(r["first_token_s"] for r in made) for made in runs.values())
+    figures = {"runs": runs, "first_start_s": first, "second_start_s": second, "help_over_bare_python_s": over_bare}
+    met = first <= 4 and second <= 3 and over_bare <= 0.3
+    print(json.dumps({"benchmark": "startup", **figures, "met": met}))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Wo
             read_ahead(file)
     parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant)
     source = ModelSource(
-        spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed
+        spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed,
+        config.load.packed_cache,
     )
     return LocalWorker(parts, source, worker_limits(decision, max_model_len))
 

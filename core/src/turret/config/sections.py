@@ -106,6 +106,8 @@ class LoadConfig:
     download_dir: str | None = opt(None, "Where downloaded files are kept.")
     ignore_patterns: list[str] = opt(["original/**/*"], "Hub files not to download.")
     use_tqdm_on_load: bool = opt(True, "Show progress while loading weights.")
+    packed_cache: bool = opt(
+        True, "Keep packed weights on disk (TURRET_CACHE_DIR, else the user's cache) for the next start.")
 
 
 _KV_TYPES = {"fp8_inc": "Gaudi's own format is not supported; use fp8",

@@ -35,7 +35,7 @@ from turret.contracts.graphs import (
     Variation,
 )
 from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
-from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider
+from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider, StorableKernel
 from turret.contracts.parsers import (
     ContentDelta,
     ParserContext,
@@ -114,6 +114,7 @@ __all__ = [
     "SplitProgram",
     "SplittingRecorder",
     "StepBindings",
+    "StorableKernel",
     "ToolArgumentsDelta",
     "ToolCallEnd",
     "ToolCallStart",

@@ -38,7 +38,7 @@ from turret.contracts.verdict import Verdict
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OP_NAMES", "LinearCall", "LinearKernel", "LinearQuery", "OpProvider"]
+__all__ = ["OP_NAMES", "LinearCall", "LinearKernel", "LinearQuery", "OpProvider", "StorableKernel"]
 
 OP_NAMES = (
     "embedding",
@@ -99,6 +99,22 @@ class LinearKernel(Protocol):
 
     def rows(self, packed: Any, ids: Tensor, out: Tensor) -> None:
         """out[T,K] = W[ids]: the embedding look-up of a packed (tied) weight."""
+
+
+@runtime_checkable
+class StorableKernel(LinearKernel, Protocol):
+    """A kernel whose packed weights are plain bytes that another process can use."""
+
+    @property
+    def layout(self) -> str:
+        """Names what the bytes depend on beside the weight: the code that packs and reads them, the instruction set.
+        Bytes of one layout are never given to another."""
+
+    def store(self, packed: Any) -> tuple[bytes, memoryview]:
+        """A short header, and the bytes; they are borrowed from `packed`."""
+
+    def restore(self, header: bytes) -> tuple[Any, memoryview]:
+        """A packed weight whose memory the caller fills with the bytes. Raises ValueError for a strange header."""
 
 
 @runtime_checkable

@@ -38,6 +38,7 @@ from turret.nn.spec import (
     RopeSpec,
     WeightNames,
 )
+from turret.nn.stored import StoredPiece
 from turret.nn.weights import Parameter
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Quantization",
     "RopeSpec",
     "Scratch",
+    "StoredPiece",
     "Vector",
     "WeightNames",
     "decoder_weights",

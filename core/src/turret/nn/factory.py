@@ -17,6 +17,7 @@ from torch import Tensor
 
 from turret.contracts.attention import AttentionQuery, KVSpec
 from turret.contracts.models import Placement
+from turret.contracts.ops import StorableKernel
 from turret.contracts.quant import QuantMethod, QuantSpec
 from turret.errors import LoadError
 from turret.nn.linear import Embedding, Linear, Packer, Part
@@ -26,6 +27,7 @@ from turret.nn.ops import OpTable
 from turret.nn.random_weights import make_up
 from turret.nn.rotary import rotary_table
 from turret.nn.spec import AttentionSpec, NormSpec, RopeSpec
+from turret.nn.stored import StoredPiece
 from turret.nn.weights import Parameter, Receiver
 
 __all__ = ["LayerFactory", "Progress", "Quantization", "ReceivingLayer"]
@@ -160,6 +162,34 @@ class LayerFactory:
             for parameter in receiver.missing():
                 tensor = make_up(parameter, self.dtype, seed)
                 receiver.put(parameter.shard, parameter.param, tensor)
+
+    # For whoever keeps packed weights from start to start.
+
+    @property
+    def layouts(self) -> list[str]:
+        """What the bytes of packed weights depend on; empty where no kernel keeps any."""
+        return [kernel.layout for kernel in self._packer.kernels if isinstance(kernel, StorableKernel)]
+
+    def stored(self) -> Iterator[tuple[str, StoredPiece, memoryview]]:
+        """(target, piece, bytes) of every linear layer whose kernels keep packed weights."""
+        for layer in self._linears:
+            for piece, data in layer.stored(self._receivers[layer.target].held_bytes):
+                yield layer.target, piece, data
+
+    def restore(self, target: str, pieces: Sequence[StoredPiece]) -> list[memoryview]:
+        """Memory for a layer's stored pieces: fill it, then call `restored`. Raises ValueError if one does not fit."""
+        return self._linear(target).restore(pieces)
+
+    def restored(self, target: str, pieces: Sequence[StoredPiece]) -> None:
+        """The layer's memory is filled; its weights need not be placed any more."""
+        self._linear(target).restored()
+        self._receivers[target].fulfil(sum(piece.held for piece in pieces))
+
+    def _linear(self, target: str) -> Linear:
+        for layer in self._linears:
+            if layer.target == target:
+                return layer
+        raise ValueError(f"the model has no linear layer {target!r}")
 
     @property
     def weight_bytes(self) -> int:

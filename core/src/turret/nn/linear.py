@@ -8,7 +8,7 @@ are described alike become one weight; others stay apart, each writing its colum
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from turret.contracts.quant import LayerSpec, ParamSpec, QuantizedWeight, QuantM
 from turret.errors import LoadError
 from turret.nn.linear_kernels import sliceable_rows
 from turret.nn.staging import staging
+from turret.nn.stored import StoredPiece, pieces_in_memory, rebuilt
 from turret.nn.weights import FLOATING, Parameter, torch_dtype
 
 __all__ = ["Embedding", "Linear", "Packer", "Part"]
@@ -93,6 +94,7 @@ class Linear:
         self._has_bias = bias
         self._packer = packer
         self._pieces: list[_Piece] = []
+        self._filling: list[_Piece] = []
         self._calls: list[tuple[Any, LinearCall]] = []
 
     def parameters(self) -> list[Parameter]:
@@ -115,6 +117,9 @@ class Linear:
             dtype = torch_dtype(self._packer.dtype)
             self.bias = torch.cat(biases).to(device=self._packer.device, dtype=dtype)
             held = self.bias.nbytes
+        if self._pieces:  # its weights were restored
+            self._bind()
+            return held
         start = 0
         for weight in _fuse([self._weight(shard, tensors) for shard in range(len(self.parts))], self._packer):
             held += sum(tensor.nbytes for tensor in weight.params.values())
@@ -122,8 +127,26 @@ class Linear:
             stop = start + weight.out_features
             self._pieces.append(_Piece(kernel, kernel.pack(weight), start, stop))
             start = stop
-        self._calls = [(piece.kernel.apply, self._call(piece)) for piece in self._pieces]
+        self._bind()
         return held
+
+    def stored(self, held: int) -> Iterator[tuple[StoredPiece, memoryview]]:
+        """Its packed weights as bytes, borrowed; nothing where a kernel keeps nothing."""
+        return pieces_in_memory([(p.kernel, p.packed, p.start, p.stop) for p in self._pieces], held)
+
+    def restore(self, pieces: Sequence[StoredPiece]) -> list[memoryview]:
+        """Memory for stored pieces: fill it, then call `restored`. Raises ValueError for what does not fit."""
+        found = [(*rebuilt(self._packer.kernels, piece), piece) for piece in pieces]
+        self._filling = [_Piece(kernel, packed, piece.start, piece.stop) for kernel, packed, _, piece in found]
+        return [memory for _, _, memory, _ in found]
+
+    def restored(self) -> None:
+        """The memory is filled: these are its weights."""
+        self._pieces, self._filling = self._filling, []
+        self._bind()
+
+    def _bind(self) -> None:
+        self._calls = [(piece.kernel.apply, self._call(piece)) for piece in self._pieces]
 
     def _weight(self, shard: int, tensors: Mapping[tuple[int, str], Tensor]) -> QuantizedWeight:
         part = self.parts[shard]

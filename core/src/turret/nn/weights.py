@@ -70,6 +70,11 @@ class Receiver:
         """What has not arrived."""
         return list(self._waiting.values())
 
+    def fulfil(self, held: int) -> None:
+        """The layer has its weights from elsewhere, `held` bytes of them: of its tensors only biases still come."""
+        self.held_bytes = held
+        self._waiting = {key: parameter for key, parameter in self._waiting.items() if key[1] == "bias"}
+
     def put(self, shard: int | None, param: str, tensor: Tensor) -> None:
         """Take one tensor; packs the layer if it was the last one. Raises LoadError that names the tensor."""
         key = (WHOLE if shard is None else shard, param)
@@ -82,7 +87,7 @@ class Receiver:
         self._received[key] = tensor
         if not self._waiting:
             received, self._received = self._received, {}
-            self.held_bytes = self._adopt(received)
+            self.held_bytes += self._adopt(received)
 
     def _refuse(self, key: tuple[int, str], tensor: Tensor) -> None:
         """Some quantizers store an all-zero bias for layers that have none; anything else unexpected is an error."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turret.contracts import Model, ModelContext, QuantContext
-from turret.contracts.models import WeightRule
+from turret.contracts.models import Placement, WeightRule
 from turret.errors import LoadError, TurretError
 from turret.nn import LayerFactory, OpTable, Quantization
+from turret.worker.packed_weights import packed_weights
 from turret.worker.setup import ModelSource, WorkerParts
 from turret.worker.stored import StoredTensor, release_pages, stored_tensors
 
@@ -63,7 +64,11 @@ def load_model(
     if dummy:
         factory.fill_random(source.seed)
     else:
-        _fill(factory, parts.architecture.weights(source.config), stored, say)
+        kept = packed_weights(source, factory)
+        restored = kept.restore(factory) if kept is not None else set()
+        _fill(factory, _without(restored, parts.architecture.weights(source.config)), stored, say)
+        if kept is not None and not restored:
+            kept.save(factory)
     try:
         factory.finish()
     except LoadError as error:
@@ -99,6 +104,21 @@ def _fill(factory: LayerFactory, rule: WeightRule, stored: list[StoredTensor], s
                 release_pages(tensor.data)
                 read = 0
             say(_STAGE, done / total)
+
+
+def _without(restored: set[str], rule: WeightRule) -> WeightRule:
+    """The rule, but weights of layers that have theirs are skipped. Their biases are not among what is stored."""
+    if not restored:
+        return rule
+
+    def placement(name: str) -> Placement | None:
+        found = rule(name)
+        if found is None or found.skip:
+            return found
+        target, _, param = found.target.rpartition(".")
+        return replace(found, skip=True) if target in restored and param != "bias" else found
+
+    return placement
 
 
 def _place(factory: LayerFactory, rule: WeightRule, stored: StoredTensor) -> None:

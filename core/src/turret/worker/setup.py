@@ -30,13 +30,15 @@ class WorkerParts:
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """The model to load. `config` is the normalised Hugging Face config; `dtype` a torch name (never `auto`);
-    `load_format` `dummy` makes weights up from `seed`, anything else reads the checkpoint's files."""
+    `load_format` `dummy` makes weights up from `seed`, anything else reads the checkpoint's files; `keep_packed`:
+    packed weights are kept on disk for the next start."""
 
     checkpoint: Checkpoint
     config: Mapping[str, Any]
     dtype: str
     load_format: str = "auto"
     seed: int = 0
+    keep_packed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 5; }
+TC_API int tc_abi_version() { return 6; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -119,6 +119,22 @@ TC_API void* tc_pack_plain(int element, const void* rows, int64_t stride, int64_
   return pack_plain(element, rows, stride, n, k);
 }
 TC_API void tc_free(void* packed) { free_packed(static_cast<Packed*>(packed)); }
+// A packed weight as the next process can place it: a header, its bytes at tc_packed_data.
+TC_API int64_t tc_packed_header(const void* packed, void* out, int64_t size) {
+  if (size < int64_t(sizeof(Packed))) return int64_t(sizeof(Packed));
+  Packed header = *static_cast<const Packed*>(packed);
+  header.data = nullptr;
+  header.arena = nullptr;
+  std::memcpy(out, &header, sizeof(Packed));
+  return int64_t(sizeof(Packed));
+}
+TC_API void* tc_packed_data(const void* packed) { return static_cast<const Packed*>(packed)->data; }
+TC_API void* tc_packed_place(const void* header, int64_t size) {
+  if (size != int64_t(sizeof(Packed))) return nullptr;
+  Packed copy;
+  std::memcpy(&copy, header, sizeof(Packed));
+  return place_packed(copy);
+}
 TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<const Packed*>(packed)->bytes); }
 
 TC_API int tc_linear(const LinearArgs* args) {

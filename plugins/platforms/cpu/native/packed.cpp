@@ -321,6 +321,18 @@ Packed* pack_plain(int element, const void* rows, int64_t stride, int64_t n, int
   return w;
 }
 
+Packed* place_packed(const Packed& header) {
+  if (header.n < 1 || header.k < 1 || header.panel_bytes < 1 || header.panels != (header.n + kPanel - 1) / kPanel) return nullptr;
+  if (header.panel_bytes > (int64_t(1) << 46) / header.panels) return nullptr;
+  auto* w = new Packed(header);
+  if (!place(*w) || w->bytes != header.bytes) {
+    if (w->data) release(w->arena);
+    delete w;
+    return nullptr;
+  }
+  return w;
+}
+
 void free_packed(Packed* packed) {
   if (!packed) return;
   release(packed->arena);

@@ -87,5 +87,7 @@ Packed* pack_blocks(int block_type, const uint8_t* rows, int64_t row_bytes, int6
 // `element`: 0 float32, 1 bfloat16; `stride` in elements between rows.
 Packed* pack_plain(int element, const void* rows, int64_t stride, int64_t n, int64_t k);
 void free_packed(Packed* packed);
+// Memory for a weight that was packed before, as `header` describes it; null if that is not one, or there is no memory.
+Packed* place_packed(const Packed& header);
 
 }  // namespace tc

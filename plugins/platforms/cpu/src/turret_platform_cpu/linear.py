@@ -6,14 +6,16 @@ of llama.cpp's blocks.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from turret.contracts import LinearCall, LinearQuery, QuantizedWeight, Verdict
-from turret_platform_cpu.native import Native, PackedWeight
+from turret_platform_cpu.native import Native, PackedWeight, library_path
 
 __all__ = ["BLOCK_TYPES", "NativeLinear"]
 
@@ -85,6 +87,19 @@ class NativeLinear:
             raise ValueError(f"{name} rows are {rows.dtype} {found}, expected {expected}")
         rows = rows.contiguous()
         return self._native.pack_blocks(number, rows.data_ptr(), rows.stride(0), shape)
+
+    @cached_property
+    def layout(self) -> str:
+        """Whose bytes packed weights are: this very library's, at its instruction set."""
+        built = hashlib.sha256(library_path().read_bytes()).hexdigest()
+        return f"cpu {self._native.level()} {built[:16]}"
+
+    def store(self, packed: PackedWeight) -> tuple[bytes, memoryview]:
+        return self._native.packed_header(packed), self._native.packed_memory(packed)
+
+    def restore(self, header: bytes) -> tuple[PackedWeight, memoryview]:
+        packed = self._native.place(header)
+        return packed, self._native.packed_memory(packed)
 
     def apply(self, call: LinearCall) -> None:
         x, out, bias = call.x, call.out, call.bias

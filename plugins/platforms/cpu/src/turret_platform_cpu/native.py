@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -52,6 +52,7 @@ OPS = {
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""
 
+_SHAPE = struct.Struct("@qq")
 REASONS = {-1: "an argument is out of range", -2: "no memory for scratch"}
 
 Op = Callable[..., None]
@@ -130,6 +131,29 @@ class Native:
         """Pack float32 (0) or bfloat16 (1) rows at address `rows`, `stride` elements apart."""
         return self._own(self.library.tc_pack_plain(element, rows, stride, *shape), shape)
 
+    def packed_header(self, packed: PackedWeight) -> bytes:
+        """What `place` needs to know of a packed weight beside its bytes."""
+        size = self.library.tc_packed_header(packed.handle, None, 0)
+        header = ctypes.create_string_buffer(size)
+        self.library.tc_packed_header(packed.handle, header, size)
+        return _SHAPE.pack(packed.out_features, packed.in_features) + header.raw
+
+    def packed_memory(self, packed: PackedWeight) -> memoryview:
+        """The bytes of a packed weight, which lives as long as the view does."""
+        memory = (ctypes.c_char * packed.bytes).from_address(self.library.tc_packed_data(packed.handle))
+        memory.owner = packed  # type: ignore[attr-defined]
+        return memoryview(memory).cast("B")
+
+    def place(self, header: bytes) -> PackedWeight:
+        """A packed weight with the header of another and memory that is not filled yet. Raises ValueError."""
+        if len(header) < _SHAPE.size:
+            raise ValueError("not the header of a packed weight")
+        shape = _SHAPE.unpack_from(header)
+        handle = self.library.tc_packed_place(header[_SHAPE.size :], len(header) - _SHAPE.size)
+        if not handle:
+            raise ValueError("not the header of a packed weight, or no memory for it")
+        return PackedWeight(handle, int(self.library.tc_packed_bytes(handle)), shape, self.library.tc_free)
+
     def _own(self, handle: int | None, shape: tuple[int, int]) -> PackedWeight:
         if not handle:
             raise MemoryError(f"no memory to pack a weight of {shape[0]} x {shape[1]}")
@@ -182,6 +206,9 @@ def _declare(library: ctypes.CDLL) -> None:
         "tc_pack_plain": (pointer, [integer, pointer, wide, wide, wide]),
         "tc_free": (None, [pointer]),
         "tc_packed_bytes": (wide, [pointer]),
+        "tc_packed_header": (wide, [pointer, pointer, wide]),
+        "tc_packed_data": (pointer, [pointer]),
+        "tc_packed_place": (pointer, [ctypes.c_char_p, wide]),
         "tc_program_new": (pointer, []),
         "tc_program_free": (None, [pointer]),
         "tc_program_steps": (wide, [pointer]),
