@@ -32,9 +32,13 @@ STEP_SECONDS = 0.008
 PORT_OF_PEER = 18473
 PEER_CONFIG = """
 model_list:
-  - model_name: "null"
+  - model_name: "1"
+    litellm_params: {{model: openai/null, api_key: none, mock_response: "one"}}
+  - model_name: "{tokens}"
     litellm_params: {{model: openai/null, api_key: none, mock_response: "{text}"}}
 """
+PEER_ALONE = {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""It listens on the loopback interface, for as long as this takes, and needs nothing from anywhere else."""
 
 Body = Callable[[int], dict[str, Any]]
 
@@ -94,18 +98,17 @@ def measure_turret(args: argparse.Namespace) -> dict[str, float]:
 
 
 def measure_peer(args: argparse.Namespace) -> dict[str, float]:
-    """Of LiteLLM's proxy, whose mock answer is cut into an event a word or so."""
+    """Of LiteLLM's proxy, whose mock answer is cut into events of three characters."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
 
         def body(tokens: int) -> dict[str, Any]:
             messages = [{"role": "user", "content": "Count as far as you can, please."}]
-            text = " ".join(["count"] * tokens)
-            return {"model": "null", "messages": messages, "stream": True, "mock_response": text}
+            return {"model": str(tokens), "messages": messages, "stream": True}
 
-        config.write_text(PEER_CONFIG.format(text="count"))
+        config.write_text(PEER_CONFIG.format(tokens=args.tokens, text="".join(f"{i:03d}" for i in range(args.tokens))))
         command = [args.peer, "--config", str(config), "--host", "127.0.0.1", "--port", str(PORT_OF_PEER)]
-        with serving(command, mark="running on") as server:
+        with serving(command, mark="running on", environment=PEER_ALONE) as server:
             return measure(server.pid, server.url, body, args)
 
 
