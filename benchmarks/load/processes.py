@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 __all__ = ["ServerProcess", "cpu_seconds", "family", "resident_bytes", "serving"]
 
 _READY = re.compile(r"(http://127\.0\.0\.1:\d+)")
+START_SECONDS = 180.0
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -38,14 +39,16 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[str], mark: str = "ready", seconds: float = 180.0) -> Iterator[ServerProcess]:
+def serving(
+    command: Sequence[str], mark: str = "ready", environment: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
     """Start `command`, wait for a line that holds `mark` and a loopback URL, end it with SIGTERM at the end."""
-    where = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"}
+    where = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1]), **(environment or {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=where)
     lines: list[str] = []
     threading.Thread(target=_keep_reading, args=(process, lines), daemon=True).start()
     try:
-        yield ServerProcess(process, _wait_for_url(process, lines, mark, seconds), lines)
+        yield ServerProcess(process, _wait_for_url(process, lines, mark), lines)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -61,8 +64,8 @@ def _keep_reading(process: subprocess.Popen[str], lines: list[str]) -> None:
         lines.append(line.rstrip())
 
 
-def _wait_for_url(process: subprocess.Popen[str], lines: list[str], mark: str, seconds: float) -> str:
-    deadline = time.monotonic() + seconds
+def _wait_for_url(process: subprocess.Popen[str], lines: list[str], mark: str) -> str:
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         for line in list(lines):
             if mark in line and (found := _READY.search(line)):
