@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,8 @@ FORMATS = ("bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 OWN_KEYS = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count", "general.architecture", "general.file_type")
 WINDOW = 512
 """Tokens a piece of text; the first of a piece is not judged."""
-TEXTS = ("typesseq", "customization", "numbers", "import", "assignment", "formatstrings", "class", "try", "with")
+TEXTS = ("typesseq", "customization", "numbers", "import", "assignment", "formatstrings", "class", "try", "with",
+         "string-methods", "compound", "debugger", "types")  # fmt: skip
 
 
 def main() -> None:
@@ -84,17 +86,22 @@ def convert(source: Path, out: Path, kind: gguf.GGMLQuantizationType) -> None:
 
 
 def compare(path: Path, windows: int) -> dict[str, float]:
-    """Perplexity of turret and of the reference on the same tokens."""
-    ids, ours = turret_loss(path, windows)
-    theirs = reference_loss(path, ids)
-    found = {"turret": math.exp(ours), "reference": math.exp(theirs), "ratio": math.exp(ours - theirs)}
+    """Perplexity of turret and of the reference on the same tokens; `error` is the ratio's standard error, by which
+    another text of the same length would move it."""
+    ids, ours = turret_losses(path, windows)
+    theirs = reference_losses(path, ids)
+    more = [own - other for own, other in zip(ours, theirs, strict=True)]
+    found = {
+        "turret": math.exp(statistics.fmean(ours)), "reference": math.exp(statistics.fmean(theirs)),
+        "ratio": math.exp(statistics.fmean(more)), "error": statistics.stdev(more) / math.sqrt(len(more)),
+    }  # fmt: skip
     print(f"{path.stem:>24}: turret {found['turret']:.4f}, float32 {found['reference']:.4f}, "
-          f"ratio {found['ratio']:.5f}", flush=True)  # fmt: skip
+          f"ratio {found['ratio']:.5f} +- {found['error']:.5f}", flush=True)  # fmt: skip
     return {name: round(value, 5) for name, value in found.items()}
 
 
-def turret_loss(path: Path, windows: int) -> tuple[list[list[int]], float]:
-    """(the pieces as token ids, mean loss a token)."""
+def turret_losses(path: Path, windows: int) -> tuple[list[list[int]], list[float]]:
+    """(the pieces as token ids, each judged token's loss)."""
     from turret import LLM, SamplingParams
 
     with LLM(model=str(path), max_model_len=WINDOW + 1, max_num_seqs=4, use_tqdm_on_load=False,
@@ -106,7 +113,7 @@ def turret_loss(path: Path, windows: int) -> tuple[list[list[int]], float]:
     for piece, output in zip(ids, outputs, strict=True):
         places = zip(piece[1:], output.prompt_logprobs[1:], strict=True)
         losses += [-place[token].logprob for token, place in places]
-    return ids, sum(losses) / len(losses)
+    return ids, losses
 
 
 def pieces(tokenizer: Any, windows: int) -> list[list[int]]:
@@ -117,8 +124,8 @@ def pieces(tokenizer: Any, windows: int) -> list[list[int]]:
     return [ids[start : start + WINDOW] for start in range(0, windows * WINDOW, WINDOW)]
 
 
-def reference_loss(path: Path, ids: list[list[int]]) -> float:
-    """Mean loss a token of transformers in float32."""
+def reference_losses(path: Path, ids: list[list[int]]) -> list[float]:
+    """Each judged token's loss by transformers in float32."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -127,15 +134,14 @@ def reference_loss(path: Path, ids: list[list[int]]) -> float:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two of torch's threads wait for each other for long where others use the cores too
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
-    total, count = 0.0, 0
+    losses: list[float] = []
     with torch.inference_mode():
         for piece in ids:
             tokens = torch.tensor([piece])
             logits = model(tokens).logits[0, :-1]
-            total += float(torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="sum"))
-            count += len(piece) - 1
+            losses += torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="none").tolist()
     torch.set_num_threads(threads)
-    return total / count
+    return losses
 
 
 if __name__ == "__main__":
