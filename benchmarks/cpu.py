@@ -121,7 +121,7 @@ def measure(args: argparse.Namespace, record: Record) -> None:
     paths, began = paths_of(args), time.monotonic()
     record.add(Fact(record.run, "torch_import_bytes", torch_import_bytes(paths.interpreters["turret"])))
     if args.starts:
-        measure_starts(record)
+        measure_starts(record, serving.free_port())
     served = [cell for cell in args.cells.split(",") if cell in serving.CLIENTS]
     for group in groups(args, paths):
         if time.monotonic() - began > args.minutes * 60:
