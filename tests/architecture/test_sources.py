@@ -9,7 +9,7 @@ import pytest
 import sources
 
 MAX_LINES = 400
-PUBLIC_ROOMS = ("contracts", "nn", "messages", "errors", "sampling", "testing")
+PUBLIC_ROOMS = ("contracts", "nn", "messages", "errors", "sampling", "parsing", "testing")
 
 
 @pytest.mark.parametrize("path", [*sources.source_files(), *sources.files_of_tests()], ids=sources.relative)
