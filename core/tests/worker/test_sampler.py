@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from turret.messages import Request
+from turret.nn.ops_sample import sample as reference_sample
 from turret.sampling import SamplingParams
 from turret.worker.randomness import uniform
 from turret.worker.sampler import Sampler
@@ -246,6 +247,43 @@ def test_a_row_is_bitwise_the_same_in_any_batch(vocab):
     for i, request in enumerate(requests):
         rows.set(i, request)
     assert Sampler(vocab).sample(shifted, np.arange(len(MIXED)), rows) == alone
+
+
+@pytest.mark.parametrize("num_outputs", [0, 3])
+def test_a_providers_op_says_the_same(num_outputs):
+    """Through the op `sample` (here its reference) every request gets what it gets without; what the op does not report
+    goes the other way within the same batch."""
+    kinds = [
+        *MIXED, {"logprobs": -1, "top_k": 9}, {"logprob_token_ids": [5, 9], "logprobs": 2}, {"presence_penalty": 1.5},
+        {"min_tokens": 2}, {"bad_words_ids": 1}, {"top_p": 0.3, "logit_bias": {7: -90.0, 2: 4.0}, "logprobs": 2},
+    ]  # fmt: skip
+    outputs, vocab = [7, 12, 7][:num_outputs], 5000
+    requests = []
+    for i, kind in enumerate(kinds):
+        bad = [[40], [12, 7, 3]] if kind.pop("bad_words_ids", 0) else ()
+        requests.append(make_request([4, 900], seed=i, eos=[11], stop=[12, 6000], bad=bad, **kind))
+    logits = np.stack([random_logits(50 + i, vocab) for i in range(len(kinds) + 2)])
+    logits[-1, 9], logits[-2, 3] = np.nan, np.inf
+    requests += [make_request(top_p=0.5), make_request(logprobs=1)]
+    rows = SamplingRows(len(requests))
+    for i, request in enumerate(requests):
+        rows.set(i, request, outputs)
+    numbers = np.arange(len(requests))
+    expected = Sampler(vocab).sample(logits, numbers, rows)
+    calls = []
+
+    def op(out, tensor, asked):
+        calls.append(len(asked))
+        reference_sample(out, tensor, asked)
+
+    got = Sampler(vocab, op=op).sample(logits, numbers, rows)
+    assert calls == [len(requests) - 2], "all but the row with every token and the one with chosen tokens"
+    for mine, theirs in zip(got, expected, strict=True):
+        assert (mine.token, mine.error) == (theirs.token, theirs.error)
+        if theirs.logprobs is not None:
+            assert mine.logprobs.rank == theirs.logprobs.rank
+            assert mine.logprobs.top_ids == theirs.logprobs.top_ids
+            assert mine.logprobs.logprob == pytest.approx(theirs.logprobs.logprob, abs=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"])

@@ -52,6 +52,7 @@ from turret.contracts.platform import ConfigPatch, ConfigView, DeviceInfo, Memor
 from turret.contracts.policy import DisplacingPolicy, RequestView, SchedulerPolicy
 from turret.contracts.profiling import KernelTime, ProfilingPlatform
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
+from turret.contracts.sample import SampleFault, SampleOutcome, SampleRow
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import WatchableWorker, Worker
 from turret.plugins.kinds import KINDS
@@ -110,6 +111,9 @@ __all__ = [
     "ReasoningParser",
     "RecordingPlatform",
     "RequestView",
+    "SampleFault",
+    "SampleOutcome",
+    "SampleRow",
     "SchedulerPolicy",
     "SplitProgram",
     "SplittingRecorder",

@@ -24,6 +24,8 @@ add(x[T,H], y[T,H])                                                        in pl
 scale(x[T,H], factor)                                                      in place: x *= factor
 copy(out[T,H], x[T,H])                                                     out = x, to out's dtype
 argmax(token[T] int64, value[T] float32, x[T,V] float32)                   the first largest of a row; nan is largest
+sample(out: list of B SampleOutcome, logits[B,V] float32, rows: list of B SampleRow)   see contracts/sample.py; logits
+    are afterwards as they were, and a row's outcome does not depend on other rows
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ OP_NAMES = (
     "scale",
     "copy",
     "argmax",
+    "sample",
 )
 
 

@@ -15,6 +15,7 @@ from turret.nn.ops_activation import activation, add, copy, gelu_and_mul, scale,
 from turret.nn.ops_choice import argmax
 from turret.nn.ops_norm import fused_add_rms_norm, layer_norm, rms_norm
 from turret.nn.ops_position import embedding, rotary
+from turret.nn.ops_sample import sample
 
 __all__ = ["REFERENCE", "REFERENCE_OPS", "OpTable"]
 
@@ -35,6 +36,7 @@ REFERENCE_OPS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "scale": scale,
         "copy": copy,
         "argmax": argmax,
+        "sample": sample,
     }
 )
 

@@ -5,13 +5,14 @@ Owns the inputs and the comparison. Knows no provider.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from turret.contracts import OP_NAMES, LinearCall, LinearQuery, OpProvider, QuantizedWeight
+from turret.contracts import OP_NAMES, LinearCall, LinearQuery, OpProvider, QuantizedWeight, SampleRow
 from turret.nn.ops import REFERENCE_OPS
 from turret.testing.cases import Case, NotApplicable, Subject
 
@@ -46,7 +47,15 @@ def _inputs() -> Mapping[str, Arguments]:
         "scale": lambda new, t: (new(t, size), 0.5),
         "copy": lambda new, t: (new(t, size), new(t, size)),
         "argmax": lambda new, t: (torch.zeros(t, dtype=torch.int64), torch.zeros(t), new(t, size).float()),
+        "sample": lambda new, t: ([], new(t, size).float(), [_asked(i) for i in range(t)]),
     }
+
+
+def _asked(row: int) -> SampleRow:
+    """Numbers far from every edge, so that rounding cannot excuse another token."""
+    filters: Sequence[dict[str, Any]] = (
+        {}, {"top_k": 5}, {"top_p": 0.8}, {"min_p": 0.2}, {"temperature": 0.0, "logprobs": 3})
+    return SampleRow(**{"uniform": 0.37 + 0.01 * row, "temperature": 0.8, **filters[row % len(filters)]})
 
 
 def check_ops(load: Callable[[], OpProvider]) -> None:
@@ -71,7 +80,7 @@ def _compare(name: str, op: Callable[..., None], make: Arguments, point: tuple[s
         return torch.randn(*shape, generator=generator).to(getattr(torch, dtype))
 
     mine = make(new, rows)
-    theirs = tuple(item.clone() if isinstance(item, Tensor) else item for item in mine)
+    theirs = tuple(item.clone() if isinstance(item, Tensor) else copy.copy(item) for item in mine)
     op(*mine)
     REFERENCE_OPS[name](*theirs)
     for number, (got, expected) in enumerate(zip(mine, theirs, strict=True)):
@@ -79,6 +88,9 @@ def _compare(name: str, op: Callable[..., None], make: Arguments, point: tuple[s
             assert torch.equal(got, expected), f"{name}, {dtype}, {rows} rows, argument {number} is another number"
         elif isinstance(got, Tensor):
             assert _near(got, expected, TOLERANCE[dtype]), f"{name}, {dtype}, {rows} rows, argument {number} is off"
+        elif name == "sample" and number == 0:
+            same = [(o.token, o.fault, o.rank) for o in got] == [(o.token, o.fault, o.rank) for o in expected]
+            assert same, f"sample, {rows} rows: other tokens than the reference's, {got} for {expected}"
 
 
 def _near(got: Tensor, expected: Tensor, tolerance: float) -> bool:

@@ -6,6 +6,7 @@ Owns: the model, the cache tensors, scratch memory, the sampler. Knows nothing o
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -19,6 +20,7 @@ from turret.contracts import AttentionBackend, GraphRecorder, SplittingRecorder
 from turret.errors import NotSupportedError
 from turret.messages import KVGroup, TokenLogprobs
 from turret.nn import AttentionState, ForwardContext, Scratch
+from turret.nn.ops import REFERENCE
 from turret.worker.graph import RecordedForward, Subject, record
 from turret.worker.head import HeadRunner, HeadSetup
 from turret.worker.inputs import PromptRows, StepInputs
@@ -70,6 +72,12 @@ class Forward:
     def scratch_bytes(self) -> int:
         """Memory of buffers for the largest step, once a forward has run."""
         return sum(buffer.nbytes for buffer in self._scratch.buffers.values())
+
+    @property
+    def sample_op(self) -> Callable[..., None] | None:
+        """The op `sample` of a provider, if one has it: its reference sorts, and is no way to serve."""
+        ops = self._factory.ops
+        return None if ops.origin["sample"] == REFERENCE else ops.ops["sample"]
 
     def use_cache(self, kv: list[Tensor]) -> None:
         """Take each layer's cache tensor; what was recorded over another cache is forgotten."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from turret.contracts import SampleRow
 from turret.messages import Request
 
 __all__ = ["Penalties", "TokenRules"]
@@ -50,6 +51,17 @@ class Penalties:
         self._ids[place] = token
         self._counts[place] += 1.0
 
+    @property
+    def largest(self) -> int:
+        """The largest id seen; -1 if none was."""
+        return int(self._ids[: len(self._place)].max(initial=-1))
+
+    def fill(self, row: SampleRow) -> None:
+        """Put the penalties as they are now into a row of the op `sample`."""
+        n = len(self._place)
+        row.seen, row.counts = (self._ids[:n], self._counts[:n]) if n else (None, None)
+        row.repetition, row.presence, row.frequency = self._repetition, self._presence, self._frequency
+
     def apply(self, logits: NDArray[np.float32]) -> None:
         """Change the logits of seen tokens in place."""
         n = len(self._place)
@@ -64,7 +76,10 @@ class Penalties:
 class TokenRules:
     """All rules of one request; `append` every generated token, `apply` before each choice."""
 
-    __slots__ = ("_allowed", "_bad_words", "_bias", "_bias_ids", "_min_tokens", "_outputs", "_penalties", "_suppressed")
+    __slots__ = (
+        "_allowed", "_bad_words", "_bias", "_bias_ids", "_min_tokens", "_outputs", "_penalties", "_suppressed",
+        "largest",
+    )  # fmt: skip
 
     def __init__(self, request: Request, outputs: Iterable[int] = ()) -> None:
         sampling = request.sampling
@@ -80,6 +95,9 @@ class TokenRules:
         self._outputs: list[int] = []
         for token in outputs:
             self.append(token)
+        seen = -1 if self._penalties is None else self._penalties.largest
+        self.largest = max(int(self._allowed.max(initial=-1)), int(self._bias_ids.max(initial=-1)), seen)
+        """The largest id whose logit a rule may read, as far as the request says; generated tokens are within reach."""
 
     @property
     def active(self) -> bool:
@@ -93,17 +111,29 @@ class TokenRules:
         if self._penalties is not None:
             self._penalties.append(token)
 
+    def fill(self, row: SampleRow, vocab_size: int) -> None:
+        """Put the rules as they are now into a row of the op `sample`."""
+        row.allowed = self._allowed if self._allowed.size else None
+        row.bias_ids, row.bias = (self._bias_ids, self._bias) if self._bias.size else (None, None)
+        banned = self._banned(vocab_size)
+        row.banned = np.array(banned, dtype=np.int64) if banned else None
+        if self._penalties is not None:
+            self._penalties.fill(row)
+
+    def _banned(self, vocab_size: int) -> list[int]:
+        """Tokens that must not come next: they would end a bad word, or the answer before its minimum length."""
+        found = [word[-1] for word in self._bad_words if _ends_with(self._outputs, word[:-1])]
+        if len(self._outputs) < self._min_tokens:
+            found.extend(self._suppressed.tolist())
+        return [token for token in found if token < vocab_size]
+
     def apply(self, logits: NDArray[np.float32]) -> None:
         """Change one row of logits [V] in place."""
         if self._allowed.size:
             kept = logits[self._allowed]
             logits.fill(_NOTHING)
             logits[self._allowed] = kept
-        for word in self._bad_words:
-            if word[-1] < logits.size and _ends_with(self._outputs, word[:-1]):
-                logits[word[-1]] = _NOTHING
-        if len(self._outputs) < self._min_tokens:
-            logits[self._suppressed[self._suppressed < logits.size]] = _NOTHING
+        logits[self._banned(logits.size)] = _NOTHING
         if self._bias.size:
             logits[self._bias_ids] += self._bias
         if self._penalties is not None:

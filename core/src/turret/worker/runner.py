@@ -187,7 +187,7 @@ class Runner:
         work = self._batch.apply(trial_plan([TrialRequest([0], 0, [0] * len(groups))]))
         found = self._forward.vocab_size(self._inputs.build(work, work.runnable()))
         self._batch.clear()
-        self._sampler = Sampler(found, limits.logprobs_mode)
+        self._sampler = Sampler(found, limits.logprobs_mode, self._forward.sample_op)
         return found
 
     def _record(self, num_blocks: int) -> None:

@@ -3,19 +3,23 @@
 Owns: the order of the steps and what is reported. Knows nothing of scheduling or of the model.
 
 Rows are float32 [V] on the host. A batch in which every row only wants its most likely token is answered by one
-argmax. Any other row goes through its rules, filters and draw alone and on this thread, so no reduction ever spans two
-rows and no result depends on how many there are.
+argmax. Other rows go to a provider's op `sample` where there is one; without, and for what the op does not report, each
+goes through its rules, filters and draw here. Either way a row is handled alone and by one thread, so no reduction ever
+spans two rows and no result depends on how many there are; which way depends on nothing but the request itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from turret.contracts import SampleFault, SampleOutcome
 from turret.messages import TokenLogprobs
 from turret.worker.filters import Filters, Softmax, draw, draw_all, survivors
 from turret.worker.logprobs import log_normalizer, token_logprobs
@@ -24,6 +28,8 @@ from turret.worker.randomness import uniform
 from turret.worker.sampling_rows import SamplingRow, SamplingRows
 
 __all__ = ["LOGPROBS_MODES", "Sampled", "Sampler"]
+
+_NOTHING_LEFT = "allowed_token_ids, bad_words and min_tokens together leave no token to choose from"
 
 LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 
@@ -38,12 +44,14 @@ class Sampled:
 
 
 class Sampler:
-    """Samples rows of `vocab_size` logits. `mode` says which values log-probabilities report."""
+    """Samples rows of `vocab_size` logits. `mode` says which values log-probabilities report; `op` is a provider's
+    `sample`."""
 
-    def __init__(self, vocab_size: int, mode: str = "raw_logprobs") -> None:
+    def __init__(self, vocab_size: int, mode: str = "raw_logprobs", op: Callable[..., None] | None = None) -> None:
         if mode not in LOGPROBS_MODES:
             raise ValueError(f"logprobs mode {mode!r} is none of {', '.join(LOGPROBS_MODES)}")
         self.vocab_size = vocab_size
+        self._op = op
         self._processed = mode.startswith("processed")
         self._normalize = mode.endswith("logprobs")
         self._work = np.empty(vocab_size, dtype=np.float32)
@@ -55,8 +63,15 @@ class Sampler:
         """Choose a token for each row of `logits` [n, V]; `rows` [n] are their numbers in `state`."""
         if state.all_simple(rows):
             return [self._checked(token, value) for token, value in _argmax(logits)]
+        entries = [state[row] for row in rows.tolist()]
+        found: list[Sampled | None] = [None] * len(entries)
+        places = [i for i, entry in enumerate(entries) if self._fits(entry)]
+        if places:
+            own = logits if len(places) == len(entries) else logits[places]
+            for i, sampled in zip(places, self._by_op(own, [entries[i] for i in places]), strict=True):
+                found[i] = sampled
         with np.errstate(over="ignore"):  # what overflows becomes minus infinity: a weight of zero, as it should
-            return [self._one(logits[i], state[int(row)]) for i, row in enumerate(rows)]
+            return [self._one(logits[i], entries[i]) if done is None else done for i, done in enumerate(found)]
 
     def chosen(self, tokens: NDArray[np.int64], values: NDArray[np.float32]) -> list[Sampled]:
         """Rows whose most likely token [n] is known already, with its logit [n]."""
@@ -73,6 +88,19 @@ class Sampler:
             shift = log_normalizer(row, self._scratch) if self._normalize else 0.0
             found.append(token_logprobs(row, token, count, shift))
         return found
+
+    def _fits(self, entry: SamplingRow) -> bool:
+        """Whether the op serves a row: it reports a few of the most likely tokens, and only raw values."""
+        if self._op is None or (entry.rules is not None and entry.rules.largest >= self.vocab_size):
+            return False
+        return entry.logprobs is None or not (entry.logprobs < 0 or entry.logprob_ids or self._processed)
+
+    def _by_op(self, logits: NDArray[np.float32], entries: list[SamplingRow]) -> list[Sampled]:
+        assert self._op is not None
+        asked = [entry.ask(self.vocab_size, self._normalize) for entry in entries]
+        out: list[SampleOutcome] = []
+        self._op(out, torch.from_numpy(logits), asked)
+        return [_sampled(outcome, entry) for outcome, entry in zip(out, entries, strict=True)]
 
     def _checked(self, token: int, value: float) -> Sampled:
         return Sampled(token) if math.isfinite(value) else Sampled(None, error=_complaint(value))
@@ -98,7 +126,7 @@ class Sampler:
         entry.rules.apply(self._work)
         row = RowMaxima(self._work)
         if row.top == -np.inf:
-            raise ValueError("allowed_token_ids, bad_words and min_tokens together leave no token to choose from")
+            raise ValueError(_NOTHING_LEFT)
         _require_finite(row.top)
         return row
 
@@ -124,6 +152,15 @@ class Sampler:
         return RowMaxima(values)
 
 
+def _sampled(outcome: SampleOutcome, entry: SamplingRow) -> Sampled:
+    if outcome.fault:
+        return Sampled(None, error=f"sampling failed: {_FAULTS[outcome.fault]}")
+    if entry.logprobs is None:
+        return Sampled(outcome.token)
+    best = list(outcome.best_ids), list(outcome.best_values)
+    return Sampled(outcome.token, TokenLogprobs(outcome.token, outcome.value, outcome.rank, *best))
+
+
 def _argmax(logits: NDArray[np.float32]) -> list[tuple[int, float]]:
     tokens = logits.argmax(axis=1)
     values = logits[np.arange(len(tokens)), tokens]
@@ -138,3 +175,9 @@ def _complaint(value: float) -> str:
 def _require_finite(value: float) -> None:
     if not math.isfinite(value):
         raise ArithmeticError(_complaint(value))
+
+
+_FAULTS = MappingProxyType({
+    SampleFault.NOT_A_NUMBER: _complaint(math.nan), SampleFault.INFINITE: _complaint(math.inf),
+    SampleFault.ALL_MINUS_INFINITY: _complaint(-math.inf), SampleFault.NOTHING_LEFT: _NOTHING_LEFT,
+})  # fmt: skip

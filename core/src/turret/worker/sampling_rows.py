@@ -10,9 +10,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from turret.contracts import SampleRow
 from turret.messages import Request
 from turret.worker.filters import Filters
 from turret.worker.penalties import TokenRules
+from turret.worker.randomness import uniform
 
 __all__ = ["SamplingRow", "SamplingRows"]
 
@@ -20,7 +22,7 @@ __all__ = ["SamplingRow", "SamplingRows"]
 class SamplingRow:
     """One request: `filters` is None when it is greedy, `rules` None when nothing changes its logits."""
 
-    __slots__ = ("filters", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
+    __slots__ = ("_asked", "filters", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
 
     def __init__(self, request: Request, outputs: Sequence[int]) -> None:
         sampling = request.sampling
@@ -32,6 +34,21 @@ class SamplingRow:
         self.num_outputs = len(outputs)
         rules = TokenRules(request, outputs)
         self.rules = rules if rules.active else None
+        self._asked = SampleRow(logprobs=self.logprobs)
+        if self.filters is not None:
+            own = self.filters
+            self._asked.temperature, self._asked.top_k = own.temperature, own.top_k
+            self._asked.top_p, self._asked.min_p = own.top_p, own.min_p
+
+    def ask(self, vocab_size: int, normalize: bool) -> SampleRow:
+        """The row as the op `sample` takes it, for the next token; good until the row changes."""
+        row = self._asked
+        row.normalize = normalize
+        if self.filters is not None:
+            row.uniform = uniform(self.seed, self.num_outputs)
+        if self.rules is not None:
+            self.rules.fill(row, vocab_size)
+        return row
 
     @property
     def simple(self) -> bool:
@@ -45,6 +62,7 @@ class SamplingRow:
             self.rules.append(token)
             if not self.rules.active:
                 self.rules = None
+                self._asked.banned = None
 
 
 class SamplingRows:

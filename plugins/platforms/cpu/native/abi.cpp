@@ -79,7 +79,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 6; }
+TC_API int tc_abi_version() { return 7; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -197,5 +197,19 @@ TC_API int tc_attention(const AttentionArgs* args) {
   a.scratch = pool_scratch(kernels->attention_scratch(a, threads));
   if (!a.scratch) return -2;
   profiled(Op::kAttention, &a, [&] { pool_run(kernels->attention, &a, threads); });
+  return 0;
+}
+
+TC_API int tc_sample(const SampleArgs* args) {
+  SampleArgs a = *args;
+  if (a.vocab < 1 || a.vocab > INT32_MAX || a.edits < 0) return -1;
+  if (a.count <= 0) return 0;
+  PoolLock lock;
+  const Kernels* kernels = active();
+  const int threads = int(a.count < pool_threads_locked() ? a.count : pool_threads_locked());
+  a.scratch_bytes = int64_t(kernels->sample_scratch(a));
+  a.scratch = pool_scratch(size_t(a.scratch_bytes) * size_t(threads));
+  if (!a.scratch) return -2;
+  pool_run(kernels->sample, &a, threads);
   return 0;
 }

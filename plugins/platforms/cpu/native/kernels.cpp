@@ -18,6 +18,7 @@ namespace TC_LEVEL {
 #include "argmax.inl"
 #include "kv.inl"
 #include "attention.inl"
+#include "sample.inl"
 
 #define TC_TEXT2(x) #x
 #define TC_TEXT(x) TC_TEXT2(x)
@@ -26,6 +27,7 @@ extern const Kernels kKernels;
 const Kernels kKernels = {
     TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
     gated,             softcap,        layer_norm, pointwise, argmax,    attention_scratch, attention,
+    sample_scratch,    sample,
 };
 
 }  // namespace TC_LEVEL

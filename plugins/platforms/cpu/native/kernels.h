@@ -5,6 +5,7 @@
 
 #include "packed.h"
 #include "pool.h"
+#include "sample.h"
 
 namespace tc {
 
@@ -171,6 +172,8 @@ struct Kernels {
   void (*argmax)(const void*, Team&);
   size_t (*attention_scratch)(const AttentionArgs&, int threads);
   void (*attention)(const void*, Team&);
+  size_t (*sample_scratch)(const SampleArgs&);  // of one thread
+  void (*sample)(const void*, Team&);
 };
 
 }  // namespace tc

@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -48,6 +48,7 @@ OPS = {
     "tc_pointwise": "PPqqqqfiii",
     "tc_softcap": "Pqfi",
     "tc_argmax": "PPPqqq",
+    "tc_sample": "PqqqPq",
     "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiPq",
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""

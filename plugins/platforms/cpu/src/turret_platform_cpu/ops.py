@@ -16,6 +16,7 @@ from turret.contracts import LinearKernel
 from turret.nn.ops import REFERENCE_OPS
 from turret_platform_cpu.linear import NativeLinear
 from turret_platform_cpu.native import Native
+from turret_platform_cpu.sampling import NativeSample
 
 __all__ = ["CPUOps"]
 
@@ -41,6 +42,7 @@ class CPUOps:
         self._softcap = native.op("tc_softcap")
         self._layer_norm = native.op("tc_layer_norm")
         self._argmax = native.op("tc_argmax")
+        self._sample = NativeSample(native)
         self._pointwise = native.op("tc_pointwise")
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
@@ -59,6 +61,7 @@ class CPUOps:
             "scale": self.scale,
             "copy": self.copy,
             "argmax": self.argmax,
+            "sample": self._sample,
         }
 
     def linear_kernels(self) -> Sequence[LinearKernel]:
