@@ -250,7 +250,7 @@ def test_compute_threads_rest_when_there_is_nothing_to_compute(serve, tiny_llama
 def test_sigterm_lets_streams_finish_and_takes_nothing_new(serve, until, tiny_llama: str) -> None:
     with serve(tiny_llama, *OPTIONS, *fake(step_seconds=STEP)) as started:
         url = started.wait_ready()
-        with httpx.stream("POST", f"{url}/v1/completions", json=body(stream=True, max_tokens=25), timeout=60) as stream:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body(stream=True, max_tokens=80), timeout=60) as stream:
             chunks = stream.iter_lines()
             next(chunks)
             with httpx.Client() as second:
