@@ -35,7 +35,16 @@ from turret.contracts.graphs import (
     Variation,
 )
 from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
-from turret.contracts.ops import OP_NAMES, LinearCall, LinearKernel, LinearQuery, OpProvider, StorableKernel
+from turret.contracts.ops import (
+    OP_NAMES,
+    LinearCall,
+    LinearKernel,
+    LinearQuery,
+    MoECall,
+    OpProvider,
+    Routing,
+    StorableKernel,
+)
 from turret.contracts.parsers import (
     ContentDelta,
     ParserContext,
@@ -90,6 +99,7 @@ __all__ = [
     "LinearCall",
     "LinearKernel",
     "LinearQuery",
+    "MoECall",
     "MemoryInfo",
     "Model",
     "ModelArchitecture",
@@ -117,6 +127,7 @@ __all__ = [
     "SchedulerPolicy",
     "SplitProgram",
     "SplittingRecorder",
+    "Routing",
     "StepBindings",
     "StorableKernel",
     "ToolArgumentsDelta",

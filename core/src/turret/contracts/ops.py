@@ -23,6 +23,11 @@ softcap(x[..], cap)                                                        in pl
 add(x[T,H], y[T,H])                                                        in place: x += y
 scale(x[T,H], factor)                                                      in place: x *= factor
 copy(out[T,H], x[T,H])                                                     out = x, to out's dtype
+add_gated(x[T,H], y[T,H], gate[T,1] float32)                               in place: x += sigmoid(gate) * y
+route(weights[T,K] float32, ids[T,K] int64, logits[T,E] float32, bias[E] float32 | None, routing)  each token's K best
+    experts, best first: scores = routing.scoring of logits; bias takes part in the choice only; weights = scores of the
+    chosen, divided by their sum if routing.renormalise, times routing.scale
+moe(call: MoECall)                                                         out[T,H] = sum over K of weights * expert(x)
 argmax(token[T] int64, value[T] float32, x[T,V] float32)                   the first largest of a row; nan is largest
 sample(out: list of B SampleOutcome, logits[B,V] float32, rows: list of B SampleRow)   see contracts/sample.py; logits
     are afterwards as they were, and a row's outcome does not depend on other rows
@@ -40,7 +45,16 @@ from turret.contracts.verdict import Verdict
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OP_NAMES", "LinearCall", "LinearKernel", "LinearQuery", "OpProvider", "StorableKernel"]
+__all__ = [
+    "OP_NAMES",
+    "LinearCall",
+    "LinearKernel",
+    "LinearQuery",
+    "MoECall",
+    "OpProvider",
+    "Routing",
+    "StorableKernel",
+]
 
 OP_NAMES = (
     "embedding",
@@ -57,7 +71,34 @@ OP_NAMES = (
     "copy",
     "argmax",
     "sample",
+    "add_gated",
+    "route",
+    "moe",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How experts are chosen: `scoring` is `softmax` or `sigmoid`."""
+
+    scoring: str = "softmax"
+    renormalise: bool = True
+    scale: float = 1.0
+
+
+@dataclass(slots=True)
+class MoECall:
+    """out[T,H] float32 = sum over k of weights[:,k] * experts[ids[:,k]](x). `experts[e](out[n,H] float32, x[n,H])` runs
+    one expert over n rows, n <= T; `sorted` [T*K,H] of x's dtype and `results` [T*K,H] float32 are scratch. A token's
+    result does not depend on the other tokens, nor on how many of them chose the same experts."""
+
+    out: Tensor
+    x: Tensor
+    weights: Tensor
+    ids: Tensor
+    experts: Sequence[Callable[[Tensor, Tensor], None]]
+    sorted: Tensor
+    results: Tensor
 
 
 @dataclass(frozen=True, slots=True)

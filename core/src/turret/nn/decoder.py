@@ -9,6 +9,7 @@ and up, activation, down (and two norms of queries and keys). A branch's output 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,14 +18,15 @@ from turret.contracts.models import ModelContext
 from turret.errors import LoadError
 from turret.messages import KVGroup
 from turret.nn.attention import Attention, AttentionBuffers, AttentionContext, AttentionShape, attention_shape
-from turret.nn.context import ForwardContext
+from turret.nn.context import ForwardContext, Scratch
 from turret.nn.factory import LayerFactory
 from turret.nn.grouping import kv_groups
 from turret.nn.head import Head
 from turret.nn.linear import Part
 from turret.nn.mlp import MLP, MLPBuffers, MLPSizes
+from turret.nn.moe import MoE, MoEBuffers
 from turret.nn.norm import Norm
-from turret.nn.spec import BlockSpec, DecoderSpec, Placing
+from turret.nn.spec import BlockSpec, DecoderSpec, MLPSpec, MoESpec, Placing
 from turret.nn.weights import torch_dtype
 
 __all__ = ["Block", "Decoder"]
@@ -43,7 +45,7 @@ class _Step:
     positions: Tensor
     ctx: ForwardContext
     attention: dict[AttentionShape, AttentionBuffers]
-    mlp: dict[tuple[int, bool], MLPBuffers]
+    mlp: dict[MLPSpec | MoESpec, Any]
 
 
 class Block:
@@ -55,9 +57,14 @@ class Block:
         context = AttentionContext(factory, names, hidden, decoder.qk_norm, index)
         self.first = index == 0
         self.attention = Attention(prefix, spec.attention, context)
-        self.mlp = MLP(prefix, spec.mlp, factory, names, MLPSizes(index, hidden))
+        sizes = MLPSizes(index, hidden)
+        self.mlp: MLP | MoE
+        if isinstance(spec.mlp, MoESpec):
+            self.mlp = MoE(prefix, spec.mlp, factory, names, sizes)
+        else:
+            self.mlp = MLP(prefix, spec.mlp, factory, names, sizes)
         self._shape = attention_shape(spec.attention)
-        self._mlp_key = (spec.mlp.intermediate_size, spec.mlp.gated)
+        self._mlp_key = spec.mlp
         self._add, self._copy = factory.ops.ops["add"], factory.ops.ops["copy"]
 
         def norm(target: str, stored: str) -> Norm:
@@ -137,7 +144,7 @@ class Decoder:
         self._head = Head(spec, factory, self._embed)
         self._ops = factory.ops.ops
         self._shapes = list(dict.fromkeys(attention_shape(block.attention) for block in spec.blocks))
-        self._mlps = {(block.mlp.intermediate_size, block.mlp.gated): block.mlp for block in spec.blocks}
+        self._mlps = list(dict.fromkeys(block.mlp for block in spec.blocks))
 
     def forward(self, ids: Tensor, positions: Tensor, ctx: ForwardContext) -> Tensor:
         """Hidden states [T, H] after the final norm: scratch, good until the next forward."""
@@ -166,8 +173,13 @@ class Decoder:
             positions=positions,
             ctx=ctx,
             attention={shape: AttentionBuffers.take(scratch, shape, rows, dtype) for shape in self._shapes},
-            mlp={key: MLPBuffers.take(scratch, mlp, rows, dtype) for key, mlp in self._mlps.items()},
+            mlp={mlp: self._mlp_buffers(mlp, scratch, rows) for mlp in self._mlps},
         )
+
+    def _mlp_buffers(self, mlp: MLPSpec | MoESpec, scratch: Scratch, rows: int) -> MLPBuffers | MoEBuffers:
+        if isinstance(mlp, MoESpec):
+            return MoEBuffers.take(scratch, mlp, self.spec.hidden_size, rows, self._dtype)
+        return MLPBuffers.take(scratch, mlp, rows, self._dtype)
 
     def _embed_ids(self, out: Tensor, ids: Tensor) -> None:
         if self._embed.weight is not None:

@@ -6,7 +6,8 @@ Owns: `decoder_weights`. Knows no file. The names come from the spec's `WeightNa
 from __future__ import annotations
 
 from turret.contracts.models import Placement, WeightRule
-from turret.nn.spec import BlockSpec, DecoderSpec, Placing, QKNorm, WeightNames
+from turret.nn.moe import expert_weights, shared_weights
+from turret.nn.spec import BlockSpec, DecoderSpec, MoESpec, Placing, QKNorm, WeightNames
 
 __all__ = ["decoder_weights"]
 
@@ -36,6 +37,8 @@ def decoder_weights(spec: DecoderSpec) -> WeightRule:
         places.update(_block_places(index, block, names))
         if block.attention.sinks:
             whole[names.layer.format(i=index) + names.sinks] = Placement(f"layers.{index}.sinks.weight")
+        if isinstance(block.mlp, MoESpec) and block.mlp.correction_bias:
+            whole[names.layer.format(i=index) + names.router_bias] = Placement(f"layers.{index}.router_bias.weight")
 
     def rule(name: str) -> Placement | None:
         if name in whole:
@@ -55,19 +58,15 @@ def _block_places(index: int, block: BlockSpec, names: WeightNames) -> Places:
     layer, prefix = names.layer.format(i=index), f"layers.{index}"
     places: Places = _Places()
     places[layer + names.o] = (f"{prefix}.o", None)
-    places[layer + names.down] = (f"{prefix}.down", None)
     if names.qkv is not None:
         places[layer + names.qkv] = (f"{prefix}.qkv", None)
     else:
         for shard, name in enumerate((names.q, names.k, names.v)):
             places[layer + name] = (f"{prefix}.qkv", shard)
-    if not block.mlp.gated:
-        places[layer + names.up] = (f"{prefix}.up", None)
-    elif names.gate_up is not None:
-        places[layer + names.gate_up] = (f"{prefix}.gate_up", None)
+    if isinstance(block.mlp, MoESpec):
+        _moe_places(places, (layer, prefix), block.mlp, names)
     else:
-        places[layer + names.gate] = (f"{prefix}.gate_up", 0)
-        places[layer + names.up] = (f"{prefix}.gate_up", 1)
+        _mlp_places(places, (layer, prefix), block.mlp.gated, names)
     if block.attention.qk_norm is not QKNorm.NONE:
         places[layer + names.q_norm] = (f"{prefix}.q_norm", None)
         places[layer + names.k_norm] = (f"{prefix}.k_norm", None)
@@ -79,3 +78,27 @@ def _block_places(index: int, block: BlockSpec, names: WeightNames) -> Places:
         places[layer + names.attn_post_norm] = (f"{prefix}.attn_post_norm", None)
         places[layer + names.mlp_post_norm] = (f"{prefix}.mlp_post_norm", None)
     return places
+
+
+def _mlp_places(places: Places, at: tuple[str, str], gated: bool, names: WeightNames) -> None:
+    """An MLP whose stored names begin with `at[0]` and whose targets with `at[1]`."""
+    layer, prefix = at
+    places[layer + names.down] = (f"{prefix}.down", None)
+    if not gated:
+        places[layer + names.up] = (f"{prefix}.up", None)
+    elif names.gate_up is not None:
+        places[layer + names.gate_up] = (f"{prefix}.gate_up", None)
+    else:
+        places[layer + names.gate] = (f"{prefix}.gate_up", 0)
+        places[layer + names.up] = (f"{prefix}.gate_up", 1)
+
+
+def _moe_places(places: Places, at: tuple[str, str], moe: MoESpec, names: WeightNames) -> None:
+    layer, prefix = at
+    places[layer + names.router] = (f"{prefix}.router", None)
+    for number in range(moe.num_experts):
+        _mlp_places(places, (layer, f"{prefix}.experts.{number}"), True, expert_weights(names, number))
+    if moe.shared_size:
+        _mlp_places(places, (layer, f"{prefix}.shared"), True, shared_weights(names))
+    if moe.shared_gate:
+        places[layer + names.shared_gate] = (f"{prefix}.shared_gate", None)

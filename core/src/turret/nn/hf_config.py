@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from turret.errors import LoadError, NotSupportedError
-from turret.nn.spec import AttentionSpec, BlockSpec, DecoderSpec, MLPSpec, NormSpec, Placing, RopeSpec
+from turret.nn.spec import AttentionSpec, BlockSpec, DecoderSpec, MLPSpec, MoESpec, NormSpec, Placing, RopeSpec
 
 __all__ = ["FULL", "SLIDING", "HFConfig"]
 
@@ -110,11 +110,35 @@ class HFConfig:
         raw = str(self.get("hidden_act", self.get("hidden_activation", "silu")))
         if raw not in ACTIVATION_NAMES and "activation" not in changes:
             raise NotSupportedError(f"activation {raw!r} is not supported; known are {', '.join(ACTIVATION_NAMES)}")
-        size, bias = int(self.need("intermediate_size")), bool(self.get("mlp_bias", False))
+        size = int(changes.pop("intermediate_size", None) or self.need("intermediate_size"))
+        bias = bool(self.get("mlp_bias", False))
         return replace(MLPSpec(size, ACTIVATION_NAMES.get(raw, raw), bias=bias), **changes)
 
+    def moe(self, **changes: Any) -> MoESpec:
+        """A mixture of experts without shared ones."""
+        experts = MoESpec(
+            num_experts=int(self.need("num_experts", "num_local_experts")),
+            top_k=int(self.need("num_experts_per_tok")),
+            intermediate_size=int(self.need("moe_intermediate_size", "intermediate_size")),
+            activation=self.mlp(intermediate_size=0).activation,
+            renormalise=bool(self.get("norm_topk_prob", False)),
+        )
+        return replace(experts, **changes)
+
+    def sparse(self, blocks: Sequence[BlockSpec], moe: MoESpec) -> tuple[BlockSpec, ...]:
+        """The blocks, with experts in every `decoder_sparse_step`-th that is not among `mlp_only_layers`."""
+        step, dense = int(self.get("decoder_sparse_step", 1)), self.get("mlp_only_layers", ())
+        return tuple(
+            block if index in dense or (index + 1) % step else replace(block, mlp=moe)
+            for index, block in enumerate(blocks)
+        )
+
     def blocks(
-        self, attention: AttentionSpec, mlp: MLPSpec, placing: Placing = Placing.PRE, kinds: Sequence[str] | None = None
+        self,
+        attention: AttentionSpec,
+        mlp: MLPSpec | MoESpec,
+        placing: Placing = Placing.PRE,
+        kinds: Sequence[str] | None = None,
     ) -> tuple[BlockSpec, ...]:
         """One block a layer: sliding layers get the config's window, and each kind of layer its own rope."""
         made = []

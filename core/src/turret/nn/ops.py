@@ -13,6 +13,7 @@ from turret.contracts.ops import OP_NAMES, LinearKernel, OpProvider
 from turret.errors import PluginError
 from turret.nn.ops_activation import activation, add, copy, gelu_and_mul, scale, silu_and_mul, softcap
 from turret.nn.ops_choice import argmax
+from turret.nn.ops_moe import add_gated, moe, route
 from turret.nn.ops_norm import fused_add_rms_norm, layer_norm, rms_norm
 from turret.nn.ops_position import embedding, rotary
 from turret.nn.ops_sample import sample
@@ -35,6 +36,9 @@ REFERENCE_OPS: Mapping[str, Callable[..., None]] = MappingProxyType(
         "add": add,
         "scale": scale,
         "copy": copy,
+        "add_gated": add_gated,
+        "route": route,
+        "moe": moe,
         "argmax": argmax,
         "sample": sample,
     }

@@ -13,6 +13,7 @@ __all__ = [
     "BlockSpec",
     "DecoderSpec",
     "MLPSpec",
+    "MoESpec",
     "NormSpec",
     "Placing",
     "QKNorm",
@@ -112,11 +113,40 @@ class MLPSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class MoESpec:
+    """A mixture of gated experts: each token goes to the `top_k` of `num_experts` with the best scores (`softmax` or
+    `sigmoid` of the router's logits, plus a stored bias that takes part in the choice only, if `correction_bias`).
+    Weights are the scores, divided by their sum if `renormalise`, times `scale`. A shared expert of `shared_size` (0:
+    none) sees every token; `shared_gate` multiplies its output by the sigmoid of a number per token."""
+
+    num_experts: int
+    top_k: int
+    intermediate_size: int
+    activation: str = "silu"
+    scoring: str = "softmax"
+    renormalise: bool = True
+    scale: float = 1.0
+    correction_bias: bool = False
+    shared_size: int = 0
+    shared_gate: bool = False
+
+    @property
+    def expert(self) -> MLPSpec:
+        """One expert."""
+        return MLPSpec(self.intermediate_size, self.activation)
+
+    @property
+    def shared(self) -> MLPSpec:
+        """The shared expert."""
+        return MLPSpec(self.shared_size, self.activation)
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSpec:
     """One layer."""
 
     attention: AttentionSpec
-    mlp: MLPSpec
+    mlp: MLPSpec | MoESpec
     placing: Placing = Placing.PRE
 
 
@@ -126,7 +156,8 @@ class WeightNames:
 
     `qkv` and `gate_up`, where set, are fused on disk and stand for q, k, v and gate, up. `attn_norm` is before
     attention, `attn_post_norm` after it, and so for the MLP; a placing uses those it has. `ignored` are substrings of
-    names that files carry and the model does not need.
+    names that files carry and the model does not need. Of a mixture of experts, `experts` begins an expert's names
+    (`{e}` is its number), `shared` those of the shared one.
     """
 
     embed: str = "model.embed_tokens"
@@ -145,6 +176,14 @@ class WeightNames:
     up: str = "mlp.up_proj"
     gate_up: str | None = None
     down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    router_bias: str = "mlp.gate.e_score_correction_bias"
+    experts: str = "mlp.experts.{e}."
+    expert_gate: str = "gate_proj"
+    expert_up: str = "up_proj"
+    expert_down: str = "down_proj"
+    shared: str = "mlp.shared_expert."
+    shared_gate: str = "mlp.shared_expert_gate"
     attn_norm: str = "input_layernorm"
     attn_post_norm: str = "post_attention_layernorm"
     mlp_norm: str = "post_attention_layernorm"

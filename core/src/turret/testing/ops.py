@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turret.contracts import OP_NAMES, LinearCall, LinearQuery, OpProvider, QuantizedWeight, SampleRow
+from turret.contracts import OP_NAMES, LinearCall, LinearQuery, OpProvider, QuantizedWeight, Routing, SampleRow
 from turret.nn.ops import REFERENCE_OPS
 from turret.testing.cases import Case, NotApplicable, Subject
 
@@ -46,6 +46,9 @@ def _inputs() -> Mapping[str, Arguments]:
         "add": lambda new, t: (new(t, size), new(t, size)),
         "scale": lambda new, t: (new(t, size), 0.5),
         "copy": lambda new, t: (new(t, size), new(t, size)),
+        "add_gated": lambda new, t: (new(t, size), new(t, size), new(t, 1).float()),
+        "route": lambda new, t: (torch.zeros(t, 3), torch.zeros(t, 3, dtype=torch.int64), new(t, size).float(), None,
+                                 Routing("softmax", True, 1.5)),
         "argmax": lambda new, t: (torch.zeros(t, dtype=torch.int64), torch.zeros(t), new(t, size).float()),
         "sample": lambda new, t: ([], new(t, size).float(), [_asked(i) for i in range(t)]),
     }

@@ -79,7 +79,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 7; }
+TC_API int tc_abi_version() { return 8; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -178,6 +178,13 @@ TC_PLAIN(tc_rotary, RotaryArgs)
 TC_PLAIN(tc_gated, GatedArgs)
 TC_PLAIN(tc_pointwise, PointwiseArgs)
 TC_PLAIN(tc_argmax, ArgmaxArgs)
+TC_PLAIN(tc_add_gated, AddGatedArgs)
+
+TC_API int tc_route(const RouteArgs* a) {
+  if (a->experts > kMaxExperts || a->top_k < 1 || a->top_k > a->experts) return -1;
+  if (a->rows > 0) spread(Step(*a));
+  return 0;
+}
 
 TC_API int tc_softcap(const SoftcapArgs* a) {
   spread(Step(*a));

@@ -16,6 +16,7 @@ namespace TC_LEVEL {
 #include "linear.inl"
 #include "pointwise.inl"
 #include "argmax.inl"
+#include "moe.inl"
 #include "kv.inl"
 #include "attention.inl"
 #include "sample.inl"
@@ -26,7 +27,7 @@ namespace TC_LEVEL {
 extern const Kernels kKernels;
 const Kernels kKernels = {
     TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
-    gated,             softcap,        layer_norm, pointwise, argmax,    attention_scratch, attention,
+    gated,             softcap,        layer_norm, pointwise, argmax,    route,     add_gated, attention_scratch, attention,
     sample_scratch,    sample,
 };
 

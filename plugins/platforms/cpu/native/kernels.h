@@ -134,6 +134,29 @@ struct SoftcapArgs {
   int element;
 };
 
+constexpr int64_t kMaxExperts = 1024;
+
+// Each row's top_k of its experts, best first (the first of equals), and their weights; all contiguous. Scores are the
+// softmax or sigmoid of logits; `bias` (may be null) takes part in the choice only.
+struct RouteArgs {
+  float* weights;
+  int64_t* ids;
+  const float *logits, *bias;
+  int64_t rows, experts, top_k;
+  float scale;
+  int sigmoid, renormalise;
+};
+
+// x += sigmoid(gate) * y, with one gate a row.
+struct AddGatedArgs {
+  void* x;
+  const void* y;
+  const float* gate;
+  int64_t x_stride, y_stride, gate_stride;
+  int64_t rows, width;
+  int x_element, y_element;
+};
+
 // Paged attention; see kv.inl for the page layout. `k` and `v` are written to the cache first.
 struct AttentionArgs {
   const void *q, *k, *v;
@@ -170,6 +193,8 @@ struct Kernels {
   void (*layer_norm)(const void*, Team&);
   void (*pointwise)(const void*, Team&);
   void (*argmax)(const void*, Team&);
+  void (*route)(const void*, Team&);
+  void (*add_gated)(const void*, Team&);
   size_t (*attention_scratch)(const AttentionArgs&, int threads);
   void (*attention)(const void*, Team&);
   size_t (*sample_scratch)(const SampleArgs&);  // of one thread

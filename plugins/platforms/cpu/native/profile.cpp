@@ -32,6 +32,8 @@ const char* name_of(Op op) {
     case Op::kPointwise: return "pointwise";
     case Op::kSoftcap: return "softcap";
     case Op::kArgmax: return "argmax";
+    case Op::kRoute: return "route";
+    case Op::kAddGated: return "add gated";
     case Op::kAttention: return "attention";
   }
   return "other";
@@ -51,6 +53,8 @@ int64_t rows_in(Op op, const void* args) {
     case Op::kPointwise: return static_cast<const PointwiseArgs*>(args)->rows;
     case Op::kSoftcap: return 1;
     case Op::kArgmax: return static_cast<const ArgmaxArgs*>(args)->rows;
+    case Op::kRoute: return static_cast<const RouteArgs*>(args)->rows;
+    case Op::kAddGated: return static_cast<const AddGatedArgs*>(args)->rows;
     case Op::kAttention: return static_cast<const AttentionArgs*>(args)->tokens;
   }
   return 0;

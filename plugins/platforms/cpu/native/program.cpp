@@ -75,6 +75,8 @@ int64_t& rows_of(Step& step) {
     case Op::kPointwise: return a.pointwise.rows;
     case Op::kSoftcap: return a.softcap.count;
     case Op::kArgmax: return a.argmax.rows;
+    case Op::kRoute: return a.route.rows;
+    case Op::kAddGated: return a.add_gated.rows;
     default: return a.attention.tokens;
   }
 }
@@ -217,6 +219,8 @@ Job job_of(Op op, const Kernels& kernels) {
     case Op::kPointwise: return kernels.pointwise;
     case Op::kSoftcap: return kernels.softcap;
     case Op::kArgmax: return kernels.argmax;
+    case Op::kRoute: return kernels.route;
+    case Op::kAddGated: return kernels.add_gated;
     default: return kernels.attention;
   }
 }
@@ -234,6 +238,8 @@ bool small(const Step& step) {
     case Op::kPointwise: return a.pointwise.rows * a.pointwise.width < kSmall;
     case Op::kSoftcap: return a.softcap.count < kSmall;
     case Op::kArgmax: return a.argmax.rows * a.argmax.width < kSmall;
+    case Op::kRoute: return a.route.rows * a.route.experts * a.route.top_k < kSmall;
+    case Op::kAddGated: return a.add_gated.rows * a.add_gated.width < kSmall;
     default: return false;
   }
 }

@@ -6,7 +6,7 @@
 
 namespace tc {
 
-enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kArgmax, kAttention };
+enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kArgmax, kRoute, kAddGated, kAttention };
 
 union AnyArgs {
   LinearArgs linear;
@@ -19,6 +19,8 @@ union AnyArgs {
   PointwiseArgs pointwise;
   SoftcapArgs softcap;
   ArgmaxArgs argmax;
+  RouteArgs route;
+  AddGatedArgs add_gated;
   AttentionArgs attention;
 };
 
@@ -37,6 +39,8 @@ struct Step {
   explicit Step(const PointwiseArgs& a) : op(Op::kPointwise) { args.pointwise = a; }
   explicit Step(const SoftcapArgs& a) : op(Op::kSoftcap) { args.softcap = a; }
   explicit Step(const ArgmaxArgs& a) : op(Op::kArgmax) { args.argmax = a; }
+  explicit Step(const RouteArgs& a) : op(Op::kRoute) { args.route = a; }
+  explicit Step(const AddGatedArgs& a) : op(Op::kAddGated) { args.add_gated = a; }
   explicit Step(const AttentionArgs& a) : op(Op::kAttention) { args.attention = a; }
 };
 

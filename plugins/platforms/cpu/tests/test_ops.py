@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from turret.contracts import Routing
 from turret.nn.ops import REFERENCE_OPS
 from turret.testing.ops import check_linears, check_ops
 from turret_platform_cpu.native import BadArgumentError, Native
@@ -190,3 +191,39 @@ def test_argmax_finds_the_first_largest(width: int, level: str, native: Native, 
     CPUOps(native).argmax(token, value, x)
     assert token.tolist() == x.numpy().argmax(axis=1).tolist()
     assert torch.equal(value.view(torch.int32), x.gather(1, token[:, None])[:, 0].view(torch.int32))
+
+
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+@pytest.mark.parametrize(("experts", "count"), [(1, 1), (5, 2), (60, 4), (128, 8), (257, 9)])
+def test_routing(
+    scoring: str, experts: int, count: int, level: str, native: Native, threads: Callable[[int], None]
+) -> None:
+    """As the reference routes, with a bias that only chooses; and each row the same bits whatever stands beside it."""
+    threads(2)
+    generator = torch.Generator().manual_seed(experts)
+    logits = torch.randn(33, experts, generator=generator) * 3
+    bias = torch.randn(experts, generator=generator)
+    ops = CPUOps(native)
+    for used in (None, bias):
+        for routing in (Routing(scoring, True, 2.5), Routing(scoring, False, 1.0)):
+            got, expected = (
+                (torch.empty(33, count), torch.empty(33, count, dtype=torch.int64)) for _ in range(2)
+            )
+            ops.route(*got, logits, used, routing)
+            REFERENCE_OPS["route"](*expected, logits, used, routing)
+            assert torch.equal(got[1], expected[1])
+            assert torch.allclose(got[0], expected[0], rtol=1e-5, atol=1e-7)
+            alone = torch.empty(1, count), torch.empty(1, count, dtype=torch.int64)
+            ops.route(*alone, logits[7:8], used, routing)
+            assert torch.equal(alone[0], got[0][7:8])
+
+
+@pytest.mark.parametrize("width", [1, 31, 64])
+def test_a_gate_has_the_same_bits_in_any_batch(width: int, level: str, native: Native) -> None:
+    x, y, gate = torch.randn(19, width), torch.randn(19, width), torch.randn(19, 1)
+    expected = x + gate.sigmoid() * y
+    one = x[4:5].clone()
+    ops = CPUOps(native)
+    ops.add_gated(x, y, gate)
+    ops.add_gated(one, y[4:5], gate[4:5])
+    assert torch.allclose(x, expected, rtol=1e-5, atol=1e-6) and torch.equal(one, x[4:5])

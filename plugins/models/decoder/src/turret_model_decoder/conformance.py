@@ -38,6 +38,15 @@ DIFFERENCES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "StableLmForCausalLM": {"partial_rotary_factor": 0.25},
         "Qwen2ForCausalLM": {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
         "Qwen3ForCausalLM": {},
+        "MixtralForCausalLM": {"num_local_experts": 4, "num_experts_per_tok": 2},
+        "Qwen2MoeForCausalLM": {
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40, "decoder_sparse_step": 2,
+        },
+        "Qwen3MoeForCausalLM": {
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True,
+        },
+        "OlmoeForCausalLM": {"num_experts": 4, "num_experts_per_tok": 2},
         "GemmaForCausalLM": {},
         "Gemma2ForCausalLM": {"sliding_window": 8, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
         "Gemma3ForCausalLM": {"sliding_window": 8, "num_hidden_layers": 6, "rope_local_base_freq": 10000.0},

@@ -1,7 +1,9 @@
 """OLMo: 1 has norms without weights; 2 and 3 norm after each branch, and queries and keys over the whole projection; 3
 adds windows to three layers of four.
 
-Owns: `OLMO`, `OLMO2`, `OLMO3`. Knows no other family.
+OLMoE has experts, and norms before each branch.
+
+Owns: `OLMO`, `OLMO2`, `OLMO3`, `OLMOE`. Knows no other family.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 
 from turret.nn import FULL, DecoderFamily, DecoderSpec, HFConfig, Placing, QKNorm, WeightNames
 
-__all__ = ["OLMO", "OLMO2", "OLMO3"]
+__all__ = ["OLMO", "OLMO2", "OLMO3", "OLMOE"]
 
 POST_NAMES = WeightNames(attn_post_norm="post_attention_layernorm", mlp_post_norm="post_feedforward_layernorm")
 
@@ -37,6 +39,14 @@ def _olmo3(values: Mapping[str, Any]) -> DecoderSpec:
     return config.decoder(blocks, names=POST_NAMES)
 
 
+def _olmoe(values: Mapping[str, Any]) -> DecoderSpec:
+    config = HFConfig(values)
+    config.refuse("clip_qkv")
+    attention = config.attention(qk_norm=QKNorm.WHOLE)
+    return config.decoder(config.blocks(attention, config.moe()))
+
+
 OLMO = DecoderFamily(_olmo)
+OLMOE = DecoderFamily(_olmoe)
 OLMO2 = DecoderFamily(_olmo2)
 OLMO3 = DecoderFamily(_olmo3)

@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -49,6 +49,8 @@ OPS = {
     "tc_softcap": "Pqfi",
     "tc_argmax": "PPPqqq",
     "tc_sample": "PqqqPq",
+    "tc_route": "PPPPqqqfii",
+    "tc_add_gated": "PPPqqqqqii",
     "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiPq",
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""

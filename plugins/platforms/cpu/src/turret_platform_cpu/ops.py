@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from turret.contracts import LinearKernel
+from turret.contracts import LinearKernel, Routing
 from turret.nn.ops import REFERENCE_OPS
 from turret_platform_cpu.linear import NativeLinear
 from turret_platform_cpu.native import Native
@@ -23,6 +23,7 @@ __all__ = ["CPUOps"]
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1}
 SILU, GELU_TANH, GELU = 0, 1, 2
 COPY, ADD, SCALE = 0, 1, 2
+MAX_EXPERTS = 1024
 ACTIVATIONS = {"silu": 3, "gelu_tanh": 4, "gelu": 5, "relu2": 6}
 
 
@@ -43,6 +44,8 @@ class CPUOps:
         self._layer_norm = native.op("tc_layer_norm")
         self._argmax = native.op("tc_argmax")
         self._sample = NativeSample(native)
+        self._route = native.op("tc_route")
+        self._add_gated = native.op("tc_add_gated")
         self._pointwise = native.op("tc_pointwise")
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
@@ -62,6 +65,8 @@ class CPUOps:
             "copy": self.copy,
             "argmax": self.argmax,
             "sample": self._sample,
+            "route": self.route,
+            "add_gated": self.add_gated,
         }
 
     def linear_kernels(self) -> Sequence[LinearKernel]:
@@ -148,6 +153,26 @@ class CPUOps:
     def copy(self, out: Tensor, x: Tensor) -> None:
         if not self._point(out, x, COPY):
             REFERENCE_OPS["copy"](out, x)
+
+    def route(self, weights: Tensor, ids: Tensor, logits: Tensor, bias: Tensor | None, routing: Routing) -> None:
+        tensors = [weights, ids, logits, *([] if bias is None else [bias])]
+        rows, experts = logits.shape
+        if experts > MAX_EXPERTS or not all(tensor.is_contiguous() for tensor in tensors):
+            REFERENCE_OPS["route"](weights, ids, logits, bias, routing)
+            return
+        self._route(
+            weights.data_ptr(), ids.data_ptr(), logits.data_ptr(), 0 if bias is None else bias.data_ptr(),
+            rows, experts, ids.shape[1], routing.scale, routing.scoring == "sigmoid", routing.renormalise,
+        )  # fmt: skip
+
+    def add_gated(self, x: Tensor, y: Tensor, gate: Tensor) -> None:
+        kinds = ELEMENTS.get(x.dtype), ELEMENTS.get(y.dtype)
+        if None in kinds or gate.dtype != torch.float32:
+            REFERENCE_OPS["add_gated"](x, y, gate)
+            return
+        self._add_gated(
+            x.data_ptr(), y.data_ptr(), gate.data_ptr(), x.stride(0), y.stride(0), gate.stride(0), *x.shape, *kinds
+        )
 
     def argmax(self, token: Tensor, value: Tensor, x: Tensor) -> None:
         if x.dtype != torch.float32 or value.dtype != torch.float32 or x.stride(1) != 1:
