@@ -82,6 +82,18 @@ def test_the_threshold_is_four_percent_of_the_context_when_partial_prefills_ask_
     assert SchedulerLimits(**limits, long_prefill_token_threshold=7, enable_chunked_prefill=False).long_prefill == 0
 
 
+def test_a_short_prompt_waits_for_one_chunk_of_a_long_one_that_loses_nothing_alone() -> None:
+    h = harness(max_num_partial_prefills=2, max_num_batched_tokens=12, max_model_len=1000)
+    h.add(free_running("long", 60))
+    assert steps(h, 2) == [{"long": 12}, {"long": 12}]
+    h.add(free_running("other", 60))
+    assert steps(h, 1) == [{"long": 12}]  # nothing short waits: the whole step is the first prompt's
+    h.add(free_running("short", 5))
+    assert steps(h, 1) == [{"long": 6, "short": 5}]
+    assert steps(h, 1) == [{"long": 11, "short": 1}]
+    finish(h)
+
+
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 

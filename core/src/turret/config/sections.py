@@ -147,7 +147,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int | None = opt(
         None, "Token budget of one step; unset: the platform's choice.", kind="size")
     max_num_seqs: int | None = opt(None, "Most sequences in one step; unset: the platform's choice.")
-    max_num_partial_prefills: int = opt(1, "Prompts that may be partly processed at the same time.")
+    max_num_partial_prefills: int = opt(2, "Prompts that may be partly processed at the same time.")
     max_long_partial_prefills: int = opt(1, "Of those, how many may be long prompts.")
     long_prefill_token_threshold: int = opt(0, "Prompt length that counts as long; 0: 4% of max-model-len.")
     scheduling_policy: str = opt(

@@ -38,12 +38,21 @@ class SchedulerLimits:
 
     @property
     def long_prefill(self) -> int:
-        """A prompt longer than this is long and gets at most this many tokens of a step; 0: no prompt is long."""
+        """A prompt longer than this is long and gets at most this many tokens of a step; 0: no prompt is long.
+
+        Where no threshold was named but several prompts may be under way, half a step is left for short ones at least.
+        """
         if not self.enable_chunked_prefill:
             return 0
         if self.long_prefill_token_threshold == 0 and self.max_num_partial_prefills > 1:
-            return max(1, int(self.max_model_len * _LONG_SHARE))
+            return max(1, min(int(self.max_model_len * _LONG_SHARE), self.max_num_batched_tokens // 2))
         return self.long_prefill_token_threshold
+
+    @property
+    def long_prefill_yields(self) -> bool:
+        """Whether long prompts are held to `long_prefill` only while a short one waits: a threshold that nobody named
+        should cost a lone long prompt nothing."""
+        return self.long_prefill_token_threshold == 0
 
 
 def output_limit(request: Request, limits: SchedulerLimits) -> int:

@@ -59,6 +59,9 @@ class RunningPlanner:
             size = progress.num_tokens - start
             if size > 1:
                 size = chunk_size(progress, start, draft, self._chunked)
+                if self._chunked:
+                    # A long prompt may stand before answers that began after it: each of them keeps its token.
+                    size = min(size, max(1, draft.budget - (len(items) - index - 1)))
             blocks = allocate(progress.request_id, start, start + size)
             if blocks is None:
                 blocks, size = self._make_room(draft, running, index, size)

@@ -39,6 +39,9 @@ from turret.scheduler.tenants import TenantClock
 
 __all__ = ["Scheduler"]
 
+_LOOK_AHEAD = 16
+"""Waiting requests among which a short one is looked for."""
+
 
 class Scheduler:
     """Plans steps over requests and turns their results into events.
@@ -170,11 +173,19 @@ class Scheduler:
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
+    def _chunk_of_long_prompts(self) -> int:
+        """Tokens of the coming step that a long prompt may have; 0: what there is."""
+        size = self._long_prefill
+        if not size or not self.limits.long_prefill_yields:
+            return size
+        ahead = min(len(self._waiting), _LOOK_AHEAD)
+        return size if any(self._waiting[i].num_tokens <= size for i in range(ahead)) else 0
+
     def plan(self) -> StepPlan | None:
         """The next step, or None when nothing can be done before another `commit`, `add` or `abort`."""
         if len(self._in_flight) >= self.limits.async_depth or not self._requests:
             return None
-        draft = Draft(self.limits.max_num_batched_tokens, self._long_prefill)
+        draft = Draft(self.limits.max_num_batched_tokens, self._chunk_of_long_prompts())
         if self._waiting and self._displacement is not None:
             self._displacement.make_way(draft, self._waiting, self._running)
         self._planner.extend(draft, self._running)
