@@ -8,6 +8,16 @@
 namespace tc {
 namespace TC_LEVEL {
 
+// Asks for a cache line. GCC takes a function that does nothing but prefetch for one without effect and drops its calls, hence
+// the assembly.
+TC_INLINE void vfetch(const void* p) {
+#if defined(__x86_64__) || defined(__i386__)
+  asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
 #if defined(__AVX512F__)
 
 TC_INLINE vi vload_bits(const void* p) { return _mm512_loadu_si512(p); }

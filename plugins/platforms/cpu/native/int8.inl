@@ -27,6 +27,38 @@ struct Record {
 
 // ---- rounding ------------------------------------------------------------------------------------------------------
 
+// Blocks whose largest magnitude is below this round to nothing: its inverse would not be finite.
+constexpr float kLeast = 1e-30f;
+
+template <int GROUPS>
+TC_INLINE void note_sum(const Packed& w, int group, int32_t sum, Record<GROUPS>& to) {
+  if (w.has_low) to.group[group].sum = to.scale * float(sum);
+  else to.group[group].offset = sum * (w.table == kIQ4 ? -128 : code_offset_of(w.table));
+}
+
+#if defined(__AVX512F__)
+
+template <int GROUPS>
+TC_INLINE void round_block(const Packed& w, const vf (&v)[2], Record<GROUPS>& to) {
+  const __m512i mask = _mm512_set1_epi32(0x7fffffff);  // magnitudes order as their bits do; not-a-number is the largest
+  const __m512i top0 = _mm512_and_si512(_mm512_castps_si512(v[0]), mask), top1 = _mm512_and_si512(_mm512_castps_si512(v[1]), mask);
+  const float top = bits_to_float(uint32_t(_mm512_reduce_max_epi32(_mm512_max_epi32(top0, top1))));
+  const vf inverse = vset(top < kLeast ? 0.f : 127.f / top);
+  const __m512i n0 = vint(v[0] * inverse), n1 = vint(v[1] * inverse);
+  const __m256i bytes = _mm256_set_m128i(_mm512_cvtepi32_epi8(n1), _mm512_cvtepi32_epi8(n0));
+  const __m256i quads = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
+  _mm256_storeu_si256((__m256i*)to.x, _mm256_shuffle_epi8(bytes, quads));
+  to.scale = top / 127.f;
+  if (GROUPS == 1) {
+    note_sum(w, 0, _mm512_reduce_add_epi32(_mm512_add_epi32(n0, n1)), to);
+  } else {
+    note_sum(w, 0, _mm512_reduce_add_epi32(n0), to);
+    note_sum(w, GROUPS - 1, _mm512_reduce_add_epi32(n1), to);
+  }
+}
+
+#else
+
 // Largest magnitude of a block, not-a-number if one is: magnitudes order as their bits do.
 TC_INLINE float magnitude_of(const vf (&v)[32 / kWidth]) {
   alignas(64) int32_t lane[kWidth];
@@ -47,7 +79,7 @@ TC_INLINE float magnitude_of(const vf (&v)[32 / kWidth]) {
 template <int GROUPS>
 TC_INLINE void round_block(const Packed& w, const vf (&v)[32 / kWidth], Record<GROUPS>& to) {
   const float top = magnitude_of(v);
-  const vf inverse = vset(top < 1e-30f ? 0.f : 127.f / top);
+  const vf inverse = vset(top < kLeast ? 0.f : 127.f / top);
   alignas(64) int32_t lane[32];
   for (int i = 0; i < 32 / kWidth; i++) {
     const vi n = vint(v[i] * inverse);
@@ -58,10 +90,11 @@ TC_INLINE void round_block(const Packed& w, const vf (&v)[32 / kWidth], Record<G
   for (int g = 0; g < GROUPS; g++) {
     int32_t sum = 0;
     for (int i = 0; i < 32 / GROUPS; i++) sum += int8_t(lane[g * (32 / GROUPS) + i]);
-    if (w.has_low) to.group[g].sum = to.scale * float(sum);
-    else to.group[g].offset = sum * (w.table == kIQ4 ? -128 : code_offset_of(w.table));
+    note_sum(w, g, sum, to);
   }
 }
+
+#endif
 
 template <int GROUPS>
 static void round_row(const LinearArgs& a, int64_t row, uint8_t* to) {
@@ -164,30 +197,54 @@ TC_INLINE void close_bytes(const GroupScales& w, const uint8_t* x, int64_t strid
 template <int R, int BITS, int SUB, bool LOW, bool IQ4>
 static void int8_tile(const Packed& w, const uint8_t* unit, int column, const uint8_t* x, int64_t stride, bool cold, float* acc) {
   constexpr bool SIGNED = signed_codes(BITS, IQ4);
-  const int runs = w.unit / 32, lines = int(w.unit_bytes / runs + 63) / 64;
-  const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes(), ahead = w.unit_bytes / runs;
+  const int runs = w.unit / 32, step = int(w.unit_bytes / runs), lines = step / 64 + 1;
+  const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes();
   vf c[R][2];
   for (int r = 0; r < R; r++) c[r][0] = c[r][1] = vset(0.f);
   for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
     const uint8_t* run = unit + code_offset + 4 * column;
     for (int g = 0; g < runs; g++, run += run_bytes, x += sizeof(Record<32 / SUB>)) {
-      if (cold)
-        for (int i = 0; i < lines; i++) __builtin_prefetch(unit + kInt8Ahead + g * ahead + 64 * i);
+      const uint8_t* ahead = unit + kInt8Ahead + g * step;
+      // What the run takes of the stream, as measured: a quarter at a time for a row or two and for five and six bits; for more
+      // rows four bits all at once, and eight are left to the processor, which keeps pace.
+      constexpr bool spread = R <= 2 || BITS == 5 || BITS == 6;
+      if (!spread && BITS == 4 && cold)
+        for (int i = 0; i < lines; i++) __builtin_prefetch(ahead + 64 * i);
+      const auto fetch = [&](int part) {
+        if (!spread || (R > 1 && !cold)) return;
+        for (int i = 0; i <= BITS / 2; i++) vfetch(ahead + part * step / 4 + 64 * i);
+      };
       vi s[R][2];
       open_group<R, SUB, LOW, SIGNED>(x, stride, 0, s);
-      add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
-      if (SUB == 32) add_bytes<R, BITS, IQ4, 4>(run, x, stride, s);
-      add_bytes<R, BITS, IQ4, 1>(run, x, stride, s);
-      if (SUB == 32) add_bytes<R, BITS, IQ4, 5>(run, x, stride, s);
-      add_bytes<R, BITS, IQ4, 2>(run, x, stride, s);
-      if (SUB == 32) add_bytes<R, BITS, IQ4, 6>(run, x, stride, s);
-      add_bytes<R, BITS, IQ4, 3>(run, x, stride, s);
-      if (SUB == 32) add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
+      if (SUB == 32) {
+        // Halves of the same bytes one after the other; 8-bit codes as they come, since a stream out of order is slow.
+        fetch(0);
+        add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 1 : 4>(run, x, stride, s);
+        fetch(1);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 2 : 1>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 3 : 5>(run, x, stride, s);
+        fetch(2);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 4 : 2>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 5 : 6>(run, x, stride, s);
+        fetch(3);
+        add_bytes<R, BITS, IQ4, BITS == 8 ? 6 : 3>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
+      } else {
+        fetch(0);
+        add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, 1>(run, x, stride, s);
+        fetch(1);
+        add_bytes<R, BITS, IQ4, 2>(run, x, stride, s);
+        add_bytes<R, BITS, IQ4, 3>(run, x, stride, s);
+      }
       close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, SUB == 32 ? g : 2 * g), x, stride, 0, s, c);
       if (SUB == 32) continue;
       open_group<R, SUB, LOW, SIGNED>(x, stride, 32 / SUB - 1, s);
+      fetch(2);
       add_bytes<R, BITS, IQ4, 4>(run, x, stride, s);
       add_bytes<R, BITS, IQ4, 5>(run, x, stride, s);
+      fetch(3);
       add_bytes<R, BITS, IQ4, 6>(run, x, stride, s);
       add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
       close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, 2 * g + 1), x, stride, 32 / SUB - 1, s, c);
