@@ -133,7 +133,7 @@ def test_flags():
         ("max_num_seqs", 0), ("max_queue_requests", 0), ("max_queue_tokens", 0), ("queue_timeout", 0.0),
         ("queue_timeout", float("inf")), ("shutdown_timeout", -1.0), ("gpu_memory_utilization", 1.5),
         ("max_logprobs", -2), ("kv_cache_memory_bytes", 0), ("tensor_parallel_size", 2),
-        ("max_long_partial_prefills", 2), ("timeout_client", 0.0), ("timeout_keep_alive", -1.0),
+        ("max_long_partial_prefills", 3), ("timeout_client", 0.0), ("timeout_keep_alive", -1.0),
         ("max_connections", 0), ("h11_max_header_count", 0),
     ],
 )  # fmt: skip
