@@ -5,7 +5,7 @@ made from its values with the `gguf` package. For each format the reference is t
 dequantized file, and turret runs as it runs by default. The ratio of the two perplexities has to be within 0.5% of one.
 The last line is one JSON object.
 
-    python benchmarks/perplexity.py [--formats bf16,q8_0,q4_0,q4_1] [--windows 8]
+    python benchmarks/perplexity.py [--formats bf16,q8_0,q4_0,q4_1] [--windows 32]
     python benchmarks/perplexity.py --file model.gguf                   # any other file of a model transformers reads
 """
 
@@ -39,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--formats", default=",".join(FORMATS), help="default: %(default)s")
     parser.add_argument("--file", type=Path, help="a GGUF file to judge instead")
-    parser.add_argument("--windows", type=int, default=8, help="pieces of 512 tokens (default: %(default)s)")
+    parser.add_argument("--windows", type=int, default=32, help="pieces of 512 tokens (default: %(default)s)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         files = {args.file.stem: args.file} if args.file else made(args.formats.split(","), Path(folder))
