@@ -16,7 +16,8 @@ def test_the_demo_model_is_one_native_program() -> None:
     said = explain("--model", "demo", "--json")
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
-    assert set(told["ops"].values()) == {"cpu"} and list(told["linear"]) == ["cpu"] and told["attention"] == "cpu"
+    assert {name for name, origin in told["ops"].items() if origin != "cpu"} <= {"moe"}  # which it has no use for
+    assert list(told["linear"]) == ["cpu"] and told["attention"] == "cpu"
     assert told["recorded_kernels"] == 2 + 30 * 9 and told["not_recorded"] is None
 
 

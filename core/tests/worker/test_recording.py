@@ -95,7 +95,8 @@ def test_a_recorded_worker_chooses_the_same_tokens(
     made = WorkerParts(platform, CPUAttention(), TinyArchitecture())
     with caplog.at_level(logging.INFO, "turret.worker.graph"):
         recorded = generate(made, told := {}, **changes)
-    assert told["recorded_kernels"] == 1 and told["linear"] == {"cpu": 17} and set(told["ops"].values()) == {"cpu"}
+    assert told["recorded_kernels"] == 1 and told["linear"] == {"cpu": 17}
+    assert {name for name, origin in told["ops"].items() if origin != "cpu"} <= {"moe"}  # which it has no use for
     assert "proven on 3 steps" in caplog.text
     forward, head, greedy_head = platform.recorder.programs
     assert forward.replays > 10 and greedy_head.replays > 10
