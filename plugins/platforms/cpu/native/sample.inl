@@ -32,6 +32,7 @@ struct Sampling {
   int64_t n, groups;
   int32_t top_key, low_key;
   float top;
+  double plain_total;  // sum of exp(x - top), 0 while it is not known
   int32_t* maxima;    // [groups]
   float* weights;     // [n]
   int32_t *ids, *keys;  // candidates [n]
@@ -98,6 +99,7 @@ static void look(Sampling& s, const float* x, int64_t n) {
   s.top_key = top;
   s.low_key = low;
   s.top = of_key(top);
+  s.plain_total = 0;
 }
 
 static int64_t fault_of(const Sampling& s) {
@@ -170,7 +172,7 @@ static int64_t keep(Sampling& s, int64_t n, Cut cut) {
 // Weight of an entry: exp((x - top) * inverse); far below the top it is zero.
 TC_INLINE vf weigh(vf x, vf top, vf inverse) {
   const vf t = (x - top) * inverse;
-  return vabove(t, -87.f, vexp(t));
+  return vabove(t, -87.f, vexp_within(vmax(t, vset(-87.3f))));
 }
 
 // exp((value(i) - top) * inverse) for i in [0, n), kept in `out` if there is one, and the sums of blocks; their sum.
@@ -385,7 +387,8 @@ static int64_t choose_candidate(Sampling& s, const SampleRow& row, int64_t n, fl
 }
 
 static int64_t choose_top_p(Sampling& s, const SampleRow& row, float inverse) {
-  double target = row.top_p * weigh_row(s, inverse, nullptr);
+  const bool known = s.plain_total > 0 && inverse == 1.f;
+  double target = row.top_p * (known ? s.plain_total : weigh_row(s, inverse, nullptr));
   constexpr int64_t kNarrow[2] = {32, 256};  // groups looked at first: a nucleus mostly lies there
   for (const int64_t narrow : kNarrow) {
     if (narrow >= s.groups) break;
@@ -524,7 +527,11 @@ static void sample_row(Sampling& s, SampleRow& row, int64_t vocab) {
   look(s, row.x, vocab);
   row.fault = fault_of(s);
   if (row.fault != kSampled) return;
-  row.shift = reported && row.normalize ? double(s.top) + log(weigh_row(s, 1.f, nullptr)) : 0.0;
+  row.shift = 0;
+  if (reported && row.normalize) {
+    s.plain_total = weigh_row(s, 1.f, nullptr);
+    row.shift = double(s.top) + log(s.plain_total);
+  }
   if (!ruled) {
     row.token = choose(s, row);
   } else {
