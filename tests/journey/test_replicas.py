@@ -193,7 +193,8 @@ def test_equal_beginnings_meet_on_one_device(two: str) -> None:
 
 
 def test_a_client_that_leaves_is_dropped_where_its_request_runs(two: str, until) -> None:
-    with httpx.stream("POST", f"{two}/v1/completions", json=body(n=2, stream=True, temperature=1.0), timeout=60) as stream:
+    asked = body(n=2, stream=True, temperature=1.0)
+    with httpx.stream("POST", f"{two}/v1/completions", json=asked, timeout=60) as stream:
         chunks = stream.iter_raw()  # kept: an iterator that is dropped closes the stream
         next(chunks)
         until(lambda: sum(series(two, "num_requests_running")) == 2, 20)
