@@ -29,6 +29,7 @@ TC_INLINE vi vxor_bits(vi a, vi b) { return _mm512_xor_si512(a, b); }
 TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return _mm512_ternarylogic_epi32(mask, a, b, 0xca); }
 template <int N> TC_INLINE vi vright(vi a) { return N == 0 ? a : _mm512_srli_epi16(a, N); }
 template <int N> TC_INLINE vi vleft(vi a) { return N == 0 ? a : _mm512_slli_epi16(a, N); }
+TC_INLINE vi vright_lanes(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
 }
@@ -60,6 +61,7 @@ TC_INLINE vi vxor_bits(vi a, vi b) { return _mm256_xor_si256(a, b); }
 TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b)); }
 template <int N> TC_INLINE vi vright(vi a) { return N == 0 ? a : _mm256_srli_epi16(a, N); }
 template <int N> TC_INLINE vi vleft(vi a) { return N == 0 ? a : _mm256_slli_epi16(a, N); }
+TC_INLINE vi vright_lanes(vi a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
 }
@@ -75,6 +77,7 @@ TC_INLINE vi vdot_signed(vi sum, vi w, vi x) { return vdot(sum, _mm256_sign_epi8
 
 constexpr bool kWideDot = true;
 typedef uint16_t vwords __attribute__((vector_size(16)));
+typedef uint32_t vu __attribute__((vector_size(16)));
 TC_INLINE vi vload_bits(const void* p) {
   vi v;
   std::memcpy(&v, p, 16);
@@ -87,6 +90,7 @@ TC_INLINE vi vxor_bits(vi a, vi b) { return a ^ b; }
 TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return (mask & a) | (~mask & b); }
 template <int N> TC_INLINE vi vright(vi a) { return (vi)((vwords)a >> N); }
 template <int N> TC_INLINE vi vleft(vi a) { return (vi)((vwords)a << N); }
+TC_INLINE vi vright_lanes(vi a, int n) { return (vi)((vu)a >> n); }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   uint8_t at[16];
   std::memcpy(at, &index, 16);
@@ -100,7 +104,6 @@ TC_INLINE vf vload_half(const uint16_t* p) {
 }
 TC_INLINE vf vload_signed(const uint8_t* p) { return vf{float(int8_t(p[0])), float(int8_t(p[1])), float(int8_t(p[2])), float(int8_t(p[3]))}; }
 TC_INLINE vf vload_unsigned(const uint8_t* p) { return vf{float(p[0]), float(p[1]), float(p[2]), float(p[3])}; }
-typedef uint32_t vu __attribute__((vector_size(16)));
 TC_INLINE vi vdot(vi sum, vi codes, vi x) {
   for (int i = 0; i < 4; i++) sum += (vi)((vu)codes >> (8 * i) & 255) * ((x << (24 - 8 * i)) >> 24);
   return sum;

@@ -1,24 +1,34 @@
 // Packed weights back to numbers, bit for bit the values of their format: the exact drivers and embedding rows.
 
-// Codes of value k (within the unit) of all columns, as what they stand for.
-static void codes_of_row(const Packed& w, const uint8_t* unit, int k, float* out) {
-  const uint8_t* run = unit + w.code_offset() + k / 32 * w.run_bytes();
-  const int quad = k % 32 / 4, i = quad_place(k % 4), first = code_offset_of(w.table);
-  uint32_t code[kPanel], high[kPanel];
-  std::memcpy(code, run + (w.code_bits == 8 ? quad : quad % 4) * 128, 128);
-  const int shift = 8 * i + (w.code_bits == 8 ? 0 : quad / 4 * 4);
-  const uint32_t mask = w.code_bits == 8 ? 255 : 15;
-  for (int c = 0; c < kPanel; c++) code[c] = (code[c] >> shift) & mask;
-  if (w.code_bits == 5 || w.code_bits == 6) {
-    std::memcpy(high, run + 512 + (w.code_bits == 6 ? quad / 4 * 128 : 0), 128);
-    const int at = 8 * i + (w.code_bits == 5 ? quad : 2 * (quad % 4));
-    const uint32_t bits = w.code_bits == 5 ? 1 : 3;
-    for (int c = 0; c < kPanel; c++) code[c] |= ((high[c] >> at) & bits) << 4;
+// The entries of the table of four bits as bytes, with 128 added or signed.
+struct ByteTable {
+  uint8_t at[16];
+  constexpr explicit ByteTable(int offset) : at() {
+    for (int i = 0; i < 16; i++) at[i] = uint8_t(kIQ4Values[i] + offset);
   }
-  if (w.table == kIQ4)
-    for (int c = 0; c < kPanel; c++) out[c] = float(kIQ4Values[code[c]]);
-  else
-    for (int c = 0; c < kPanel; c++) out[c] = float(int(code[c]) + first);
+};
+static constexpr ByteTable kIQ4Unsigned(128), kIQ4Signed(0);
+
+// Columns [column, column + kWidth) of a group of values, decoded: out [sub][32]. `scale` and `offset` are of these columns.
+template <int BITS, bool IQ4>
+static void decode_group(const Packed& w, const uint8_t* unit, int group, int column, vf scale, vf offset, float* out) {
+  const vf first = vset(float(IQ4 ? -128 : code_offset_of(w.table)));
+  for (int k = group * w.sub; k < (group + 1) * w.sub; k += 4) {
+    const uint8_t* run = unit + w.code_offset() + k / 32 * w.run_bytes() + 4 * column;
+    const int quad = k % 32 / 4;
+    const vi line = vload_bits(run + (BITS == 8 ? quad : quad % 4) * 128);
+    vi code = BITS == 8 ? line : vand_bits(vright_lanes(line, quad / 4 * 4), vset_bits(0x0f0f0f0f));
+    if (BITS == 5 || BITS == 6) {
+      const vi high = vload_bits(run + 512 + (BITS == 6 ? quad / 4 * 128 : 0));
+      const vi above = vright_lanes(high, BITS == 5 ? quad : 2 * (quad % 4));
+      code = vor_bits(code, vleft<4>(vand_bits(above, vset_bits(BITS == 5 ? 0x01010101 : 0x03030303))));
+    }
+    if (IQ4) code = vbytes_of(kIQ4Unsigned.at, code);
+    for (int i = 0; i < 4; i++, out += kPanel) {
+      const vf v = scale * (vfloat(vand_bits(vright_lanes(code, 8 * quad_place(i)), vset_bits(255))) + first);
+      vstore(out + column, w.has_low ? v + offset : v);
+    }
+  }
 }
 
 // Scales, or offsets, of a unit's columns [column, column + kWidth).
@@ -28,21 +38,18 @@ TC_INLINE vf load_scales(const Packed& w, const uint8_t* at, int column) {
 
 // One unit of codes to float32 [unit][32].
 static void decode_unit(const Packed& w, const uint8_t* unit, float* out) {
-  alignas(64) float scale[kPanel], offset[kPanel] = {};
-  for (int g = 0; g < w.unit / w.sub; g++) {
-    for (int c = 0; c < kPanel; c += kWidth) {
-      const vf d = load_scales(w, unit, c);
-      vstore(scale + c, w.has_sub ? d * vload_signed(unit + w.sub_offset() + g * kPanel + c) : d);
-      if (!w.has_low) continue;
-      const vf m = load_scales(w, unit + w.low_offset(), c);
-      vstore(offset + c, w.has_sub ? vset(0.f) - m * vload_unsigned(unit + w.sub_low_offset() + g * kPanel + c) : m);
-    }
-    for (int k = g * w.sub; k < (g + 1) * w.sub; k++) {
-      float* o = out + k * kPanel;
-      codes_of_row(w, unit, k, o);
-      for (int c = 0; c < kPanel; c++) o[c] = scale[c] * o[c];
-      if (w.has_low)
-        for (int c = 0; c < kPanel; c++) o[c] += offset[c];
+  const auto decode = w.table == kIQ4    ? decode_group<4, true>
+                      : w.code_bits == 8 ? decode_group<8, false>
+                      : w.code_bits == 6 ? decode_group<6, false>
+                      : w.code_bits == 5 ? decode_group<5, false>
+                                         : decode_group<4, false>;
+  for (int c = 0; c < kPanel; c += kWidth) {
+    const vf d = load_scales(w, unit, c), m = w.has_low ? load_scales(w, unit + w.low_offset(), c) : vset(0.f);
+    for (int g = 0; g < w.unit / w.sub; g++) {
+      vf scale = d, offset = m;
+      if (w.has_sub) scale = d * vload_signed(unit + w.sub_offset() + g * kPanel + c);
+      if (w.has_sub && w.has_low) offset = vset(0.f) - m * vload_unsigned(unit + w.sub_low_offset() + g * kPanel + c);
+      decode(w, unit, g, c, scale, offset, out + g * w.sub * kPanel);
     }
   }
 }

@@ -111,21 +111,12 @@ static void round_row(const LinearArgs& a, int64_t row, uint8_t* to) {
 
 constexpr bool signed_codes(int bits, bool iq4) { return !kWideDot && (bits == 8 || iq4); }
 
-// What stands for the table's entries in a byte product: with 128 added, or signed.
-struct ByteTable {
-  uint8_t at[16];
-  constexpr explicit ByteTable(bool is_signed) : at() {
-    for (int i = 0; i < 16; i++) at[i] = uint8_t(kIQ4Values[i] + (is_signed ? 0 : 128));
-  }
-};
-static constexpr ByteTable kIQ4Bytes(signed_codes(4, true));
-
 // Quad QUAD of a run as bytes to multiply; `low` are the bytes of its line, `high` those of the bits above four.
 template <int BITS, bool IQ4, int QUAD>
 TC_INLINE vi quad_of(vi low, vi high) {
   if (BITS == 8) return signed_codes(8, false) ? vxor_bits(low, vset_bits(int32_t(0x80808080u))) : low;
   const vi fifteen = vset_bits(0x0f0f0f0f), nibble = vright<QUAD / 4 * 4>(low);
-  if (BITS == 4) return IQ4 ? vbytes_of(kIQ4Bytes.at, vand_bits(nibble, fifteen)) : vand_bits(nibble, fifteen);
+  if (BITS == 4) return IQ4 ? vbytes_of(signed_codes(4, true) ? kIQ4Signed.at : kIQ4Unsigned.at, vand_bits(nibble, fifteen)) : vand_bits(nibble, fifteen);
   constexpr int at = BITS == 5 ? QUAD : 2 * (QUAD % 4);
   const vi moved = at < 4 ? vleft<(at < 4 ? 4 - at : 0)>(high) : vright<(at > 4 ? at - 4 : 0)>(high);
   return vpick_bits(fifteen, nibble, vand_bits(moved, vset_bits(BITS == 5 ? 0x10101010 : 0x30303030)));

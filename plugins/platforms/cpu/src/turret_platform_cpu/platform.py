@@ -32,8 +32,8 @@ logger = logging.getLogger(__name__)
 
 BF16_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
 
-INT8_LEVELS = frozenset({"avx512_bf16", "avx512_vnni"})
-"""Instruction sets with byte dot products, where rounded activations are much faster than exact ones."""
+INT8_LEVELS = frozenset({"avx512_bf16", "avx512_vnni", "avx512", "avx2"})
+"""Instruction sets that multiply bytes, where rounded activations are several times faster than exact ones."""
 
 DEFAULTS: Mapping[str, tuple[object, str]] = {
     "block_size": (16, "a page is one sub-block of the attention kernels"),
