@@ -20,7 +20,7 @@ from turret.nn.linear import Part
 from turret.nn.mlp import MLP, MLPBuffers, MLPSizes
 from turret.nn.spec import MoESpec, WeightNames
 
-__all__ = ["MoE", "MoEBuffers"]
+__all__ = ["MoE", "MoEBuffers", "expert_weights", "shared_weights"]
 
 
 @dataclass(slots=True)

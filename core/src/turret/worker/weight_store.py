@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-__all__ = ["Entry", "StoreEntry", "WeightStore", "cache_directory"]
+__all__ = ["Entry", "StoreEntry", "StoredFile", "WeightStore", "cache_directory"]
 
 logger = logging.getLogger(__name__)
 
