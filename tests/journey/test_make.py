@@ -78,12 +78,13 @@ def test_make_serve(port, until):
     with making(*words, "ARGS=--host 127.0.0.1 --kv-cache-memory-bytes 256M", "serve") as make:
         until(make.ready, 180, lambda: make.said)
         with openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
-            question = {"role": "user", "content": "What is the capital of France?"}
+            question = {"role": "user", "content": "Why is the sky blue?"}
             stream = client.chat.completions.create(
                 model="demo", messages=[question], temperature=0, max_tokens=24, stream=True)
             chunks = [chunk.choices[0] for chunk in stream if chunk.choices]
         assert len(chunks) > 3 and chunks[-1].finish_reason in ("stop", "length")
-        assert "Paris" in "".join(chunk.delta.content or "" for chunk in chunks)
+        text = "".join(chunk.delta.content or "" for chunk in chunks)
+        assert re.search(r"\b(sky|blue|light)\b", text), text
 
         make.interrupt()
         make.process.wait(60)
