@@ -44,7 +44,7 @@ def test_a_stream_says_the_same(client):
 def test_anthropics_client_gets_the_same_answer(demo, client):
     said = client.chat.completions.create(model="demo", messages=QUESTION, temperature=0, max_tokens=24)
     with anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as other:
-        asked = {"model": "demo", "messages": QUESTION, "temperature": 0, "max_tokens": 24}
+        asked = {"model": "demo", "messages": QUESTION, "max_tokens": 24, "extra_body": {"temperature": 0}}
         whole = other.messages.create(**asked)
         assert whole.content[0].text == said.choices[0].message.content
         assert whole.usage.output_tokens == said.usage.completion_tokens
