@@ -45,7 +45,8 @@ async def _all(port: int, clients: Clients, extra: Mapping[str, Any]) -> float:
     async def client() -> None:
         nonlocal made
         for prompt in waiting:
-            made += await _one(port, {"prompt": prompt, **extra})
+            tokens = await _one(port, {"prompt": prompt, **extra})
+            made += tokens  # not in one line: the sum would be read before the others add to it
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
