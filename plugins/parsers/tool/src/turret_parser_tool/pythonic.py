@@ -99,7 +99,6 @@ class Pythonic:
         name = yield from _word(source, NAME)
         yield from source.space()
         if not name or (yield from source.peek(1)) != "(":
-            source.back(0)
             return False
         source.take(1)
         source.release()
