@@ -159,10 +159,9 @@ def test_the_bound_on_what_waits_is_one_of_all_fronts(pair, until) -> None:
     """Two run on each of two engines, four wait, and there is no room for more, whichever front is asked."""
     url = pair.url
     short = "Once"  # less than a block has no engine of its own
+    begun = series(url, FIRST_TOKENS)
     running = [Call(url, max_tokens=100, prompt=short) for _ in range(4)]
-    until(lambda: series(url, "num_requests_running") == 4, 20)
-    until(lambda: series(url, "num_requests_waiting") == 0, 20)
-    time.sleep(5 * STEP)  # their first tokens are out
+    until(lambda: series(url, FIRST_TOKENS) >= begun + 4, 20)
     waiting = [Call(url, max_tokens=2, prompt=short) for _ in range(16)]
     until(lambda: sum(call.ended > 0 for call in waiting) >= 12, 20)
     assert [call.done().status for call in running] == [200] * 4
