@@ -22,6 +22,7 @@ __all__ = [
     "RequestError",
     "RequestFailedError",
     "TurretError",
+    "UnauthorizedError",
     "error_of_kind",
     "kind_of_error",
 ]
@@ -51,6 +52,12 @@ class ModelNotFoundError(RequestError):
     """The request names a model that this server does not serve."""
 
     status = 404
+
+
+class UnauthorizedError(RequestError):
+    """The server asks for a key, and the call carries none that it knows."""
+
+    status = 401
 
 
 class CapacityError(RequestError):

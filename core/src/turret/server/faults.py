@@ -22,6 +22,7 @@ from turret.errors import (
     RequestError,
     RequestFailedError,
     TurretError,
+    UnauthorizedError,
 )
 from turret.server.wire import ErrorBody, ErrorInfo
 
@@ -92,6 +93,7 @@ def _type_of(error: TurretError) -> str:
         (BodyTooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase),
         (BodyError, HTTPStatus.BAD_REQUEST.phrase),
         (ModelNotFoundError, "NotFoundError"),
+        (UnauthorizedError, "AuthenticationError"),
         (QueueFullError, "RateLimitError"),
         (CapacityError, "ServiceUnavailableError"),
         (RequestError, "BadRequestError"),

@@ -14,15 +14,13 @@ from fastapi import APIRouter
 from msgspec import UNSET
 from starlette.responses import Response
 
-from turret.errors import RequestError
 from turret.messages import TokenLogprobs
 from turret.server.choices import ChoiceDelta
+from turret.server.completion_calls import BegunCompletion, begin_completion
 from turret.server.json_answer import as_json
 from turret.server.logprobs import LogprobWriter, num_alternatives
-from turret.server.prompts import Prompt, read_prompts
-from turret.server.results import ChoiceResult, Run, collect
+from turret.server.results import ChoiceResult, collect
 from turret.server.routes.generating import GeneratingRoute, generating_router
-from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, StreamHead, usage_member
 from turret.server.usage import UsageCounter
@@ -31,9 +29,6 @@ from turret.server.wire import Completion, CompletionChoice, CompletionLogprobs,
 __all__ = ["completions_routes"]
 
 encode = msgspec.json.encode
-
-DEFAULT_MAX_TOKENS = 16
-
 
 ROUTE = GeneratingRoute("/v1/completions", "completions", "Continue one or several prompts.")
 
@@ -45,35 +40,18 @@ def completions_routes(state: ServerState) -> APIRouter:
 
 async def _start(state: ServerState, context: CallContext, body: CompletionRequest) -> _CompletionCall:
     """Check a body and make its call; nothing runs yet."""
-    check_supported(body)
-    for name in ("suffix", "prompt_embeds"):
-        if getattr(body, name):
-            raise RequestError(f"{name} is not available in this version", name)
-    scoring = body.max_tokens == 0 and bool(body.echo)
-    params = sampling_params(
-        body,
-        state.parts.generation_defaults,
-        logprobs=body.logprobs,
-        max_tokens=1 if scoring else DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
-    )
-    if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
-        params = params.replace(prompt_logprobs=body.logprobs)
-    prompts = await read_prompts(state.text, body)
-    job = state.job(context, [p.token_ids for p in prompts], params, body)
-    return _CompletionCall(state, body, state.generator.start(job), prompts, scoring)
+    return _CompletionCall(state, body, await begin_completion(state, context, body))
 
 
 class _CompletionCall:
     """One call: the run and how to write it down. `scoring` hides the one token that had to be generated."""
 
-    def __init__(
-        self, state: ServerState, body: CompletionRequest, run: Run, prompts: list[Prompt], scoring: bool
-    ) -> None:
+    def __init__(self, state: ServerState, body: CompletionRequest, begun: BegunCompletion) -> None:
         self._state = state
         self._body = body
-        self._run = run
-        self._prompts = prompts
-        self._scoring = scoring
+        self._run = run = begun.run
+        self._prompts = begun.prompts
+        self._scoring = scoring = begun.scoring
         self._head = StreamHead(
             f"cmpl-{run.job.request_id}", "text_completion", int(time.time()), state.model_name
         )
