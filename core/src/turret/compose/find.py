@@ -22,7 +22,7 @@ from turret.checkpoint import (
     resolve,
 )
 from turret.compose.limits import context_length
-from turret.config import Config
+from turret.config import Config, EngineConfig
 from turret.errors import ConfigError
 from turret.text import TokenizerOptions
 
@@ -48,7 +48,7 @@ def find_model(config: Config) -> FoundModel:
     return FoundModel(config, checkpoint, context_length(config.model, checkpoint))
 
 
-def resolve_options(config: Config) -> ResolveOptions:
+def resolve_options(config: Config | EngineConfig) -> ResolveOptions:
     """How the options say a model is found."""
     return ResolveOptions(
         revision=config.model.revision,
@@ -59,7 +59,7 @@ def resolve_options(config: Config) -> ResolveOptions:
     )
 
 
-def tokenizer_options(config: Config) -> TokenizerOptions:
+def tokenizer_options(config: Config | EngineConfig) -> TokenizerOptions:
     """How the options say a tokenizer is found: with a revision of its own it is the model's at that revision."""
     model = config.model
     return TokenizerOptions(

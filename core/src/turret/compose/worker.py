@@ -13,6 +13,7 @@ from turret.checkpoint import CheckpointKind, read_ahead
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import host_from_plan
 from turret.compose.logs import setup_logging
+from turret.compose.own_worker import own_worker
 from turret.compose.spec import EngineSpec, WorkerSpec
 from turret.config import EngineConfig
 from turret.contracts import Worker
@@ -55,7 +56,9 @@ def _named(decision: Decision) -> EngineConfig:
 
 
 def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Worker:
-    """A worker on a thread of this process."""
+    """The platform's own worker, or core's on a thread of this process."""
+    if (own := own_worker(spec, decision, max_model_len)) is not None:
+        return own
     from turret.worker.local import LocalWorker
 
     config = decision.config

@@ -63,7 +63,7 @@ from turret.contracts.profiling import KernelTime, ProfilingPlatform
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.sample import SampleFault, SampleOutcome, SampleRow
 from turret.contracts.verdict import Verdict
-from turret.contracts.worker import WatchableWorker, Worker
+from turret.contracts.worker import WatchableWorker, Worker, WorkerOrder, WorkerPlatform
 from turret.plugins.kinds import KINDS
 
 CONTRACT_VERSIONS = {kind.name: kind.api for kind in KINDS.values()}
@@ -140,4 +140,6 @@ __all__ = [
     "WeightRule",
     "Worker",
     "WorkerEnv",
+    "WorkerOrder",
+    "WorkerPlatform",
 ]

@@ -1,6 +1,7 @@
 """Contracts `worker` and `executor`: who runs the forward, and where.
 
-Owns: the Protocols between engine and workers. Knows neither queues nor tensors. Version 1.0.
+Owns: the Protocols between engine and workers, and what a platform is told that brings a worker of its own. Knows
+neither queues nor tensors. Version 1.0.
 
 `submit` and `collect` are apart so that step N+1 can be planned while N runs. Steps run in the order submitted and are
 collected in that order. `collect` raises `EngineDeadError` when the worker is gone; a fault of one request is an
@@ -10,12 +11,13 @@ in its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from turret.messages import KVCacheConfig, StepPlan, StepResult, WorkerFacts
 
-__all__ = ["WatchableWorker", "Worker"]
+__all__ = ["WatchableWorker", "Worker", "WorkerOrder", "WorkerPlatform"]
 
 
 @runtime_checkable
@@ -50,3 +52,26 @@ class WatchableWorker(Protocol):
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when a result came or the worker is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOrder:
+    """What a worker of a platform's own has to serve. `encode` and `decode` are the model's tokenizer, loaded when
+    first used: special tokens are read and written by their names, and none is added."""
+
+    device_index: int
+    vocab_size: int
+    max_model_len: int
+    block_size: int
+    max_num_seqs: int
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+
+
+@runtime_checkable
+class WorkerPlatform(Protocol):
+    """A platform that may bring the worker instead of running core's (contract `platform`, optional part): a device
+    that takes whole requests, or one that only plays a model."""
+
+    def worker(self, order: WorkerOrder) -> Worker | None:
+        """The worker, not started; None: core's own serves this model."""

@@ -5,7 +5,8 @@ around it. Knows nothing of torch.
 
 For tests of what lies around a model: a token depends on the prompt and everything sampled since, and on nothing else,
 so a wrong chunk, a lost preemption or a mixed-up request shows as a wrong token (`null_tokens` says which is right).
-Time and faults are dialled in `NullConfig`.
+Time and faults are dialled in `NullConfig`. A worker with a `Speech` says what that has written for a request instead,
+each token certain, and then the end of the sequence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -30,15 +31,20 @@ from turret.messages import (
     KVCacheConfig,
     KVGroup,
     KVGroupKind,
+    Request,
     RequestResult,
     StepPlan,
     StepResult,
+    TokenLogprobs,
     WorkerFacts,
 )
 from turret.scheduler import FairPolicy, FcfsPolicy, PriorityPolicy, Scheduler, SchedulerLimits
 from turret.worker.remote import RemoteWorker, WorkerSpawn
 
-__all__ = ["NullConfig", "NullWorker", "build_null_engine", "null_tokens", "null_worker"]
+__all__ = ["NullConfig", "NullWorker", "Speech", "build_null_engine", "null_tokens", "null_worker"]
+
+Speech = Callable[[Request], Sequence[int]]
+"""The tokens that answer a request. Raises EngineError for one it has no answer to, which fails that request."""
 
 _MASK = 2**64 - 1
 _MULTIPLIER = 6364136223846793005
@@ -98,9 +104,11 @@ def null_tokens(prompt: list[int], count: int, vocab_size: int = NullConfig().vo
 class _History:
     """What the worker knows of one request: its tokens, and the hash of those computed so far."""
 
-    __slots__ = ("num_computed", "state", "tokens")
+    __slots__ = ("num_computed", "request", "said", "state", "tokens")
 
-    def __init__(self, tokens: list[int], num_computed: int) -> None:
+    def __init__(self, request: Request, tokens: list[int], num_computed: int) -> None:
+        self.request = request
+        self.said: Sequence[int] | None = None
         self.tokens = tokens
         self.num_computed = num_computed
         self.state = _fold(0, tokens[:num_computed])
@@ -109,8 +117,9 @@ class _History:
 class NullWorker:
     """A worker after `turret.contracts.Worker`: steps are computed when submitted, and due after their time."""
 
-    def __init__(self, config: NullConfig) -> None:
+    def __init__(self, config: NullConfig, speech: Speech | None = None) -> None:
         self._config = config
+        self._speech = speech
         self._histories: dict[str, _History] = {}
         self._results: queue.SimpleQueue[tuple[float, StepResult | Exception]] = queue.SimpleQueue()
         self._next: tuple[float, StepResult | Exception] | None = None
@@ -199,7 +208,8 @@ class NullWorker:
             histories.pop(request_id, None)
         results = []
         for new in plan.new:
-            history = _History([*new.request.prompt_token_ids, *new.output_token_ids], new.num_computed_tokens)
+            tokens = [*new.request.prompt_token_ids, *new.output_token_ids]
+            history = _History(new.request, tokens, new.num_computed_tokens)
             histories[new.request.request_id] = history
             results.append(self._advance(new.request.request_id, history, new.num_computed_tokens, new.num_tokens))
         for running in plan.running:
@@ -217,9 +227,33 @@ class NullWorker:
         history.num_computed = end
         if end < len(history.tokens):
             return RequestResult(request_id=request_id)
+        if self._speech is not None:
+            return self._say(history, self._speech)
         token = (history.state >> 33) % self._config.vocab_size
         history.tokens.append(token)
         return RequestResult(request_id=request_id, token_ids=[token])
+
+    def _say(self, history: _History, speech: Speech) -> RequestResult:
+        request = history.request
+        try:
+            if request.sampling.prompt_logprobs is not None:
+                raise EngineError("what is said here was written down: there are no log-probabilities of the prompt")
+            if history.said is None:
+                history.said = speech(request)
+            place = len(history.tokens) - len(request.prompt_token_ids)
+            token = history.said[place] if place < len(history.said) else _end_of(request)
+        except EngineError as error:
+            return RequestResult(request_id=request.request_id, error=str(error))
+        history.tokens.append(token)
+        count = request.sampling.logprobs
+        entry = None if count is None else [TokenLogprobs(token, 0.0, 1, [token][:count], [0.0][:count])]
+        return RequestResult(request_id=request.request_id, token_ids=[token], logprobs=entry)
+
+
+def _end_of(request: Request) -> int:
+    if not request.eos_token_ids:
+        raise EngineError("the speech is over, and this model has no token for the end of a sequence")
+    return request.eos_token_ids[0]
 
 
 def null_worker(config_json: str) -> NullWorker:

@@ -27,6 +27,7 @@ class FakeOptions:
     out_of_memory_tokens: int | None = None
     die_at_step: int | None = None
     faulty_device: int | None = None
+    script: str | None = None
 
     def memory_of(self, index: int) -> int:
         """Memory of one device; the last of a list is that of all devices after it."""

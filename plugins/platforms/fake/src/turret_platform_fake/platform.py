@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider, WorkerEnv
+from turret.contracts import (
+    ConfigPatch,
+    ConfigView,
+    DeviceInfo,
+    MemoryInfo,
+    OpProvider,
+    Worker,
+    WorkerEnv,
+    WorkerOrder,
+)
+from turret.errors import ConfigError
 from turret_platform_fake.options import FakeOptions
 
 if TYPE_CHECKING:
@@ -52,9 +62,11 @@ class FakePlatform:
         return {"attention": ("torch",)}.get(kind, ())
 
     def patch_config(self, view: ConfigView) -> ConfigPatch:
-        """Small steps: this device is for tests."""
+        """Small steps: this device is for tests. A script takes any prompt at once."""
         self._reached("patch_config")
         small = {"block_size": 16, "max_num_seqs": 16, "max_num_batched_tokens": 512, "dtype": "float32"}
+        if self._options.script is not None:
+            small |= {"max_num_seqs": 64, "max_num_batched_tokens": 1 << 16}
         wanted = {name: value for name, value in small.items() if name not in view.options}
         return ConfigPatch(values=wanted, reasons=dict.fromkeys(wanted, "a device for tests"))
 
@@ -83,6 +95,20 @@ class FakePlatform:
         torch.set_num_threads(env.threads or 1)
         logger.info("computing on fake device %d, threads: %d", env.device_index, torch.get_num_threads())
         self._rss_at_start = _rss_bytes()
+
+    def worker(self, order: WorkerOrder) -> Worker | None:
+        """One that plays a script, if there is a script; else None: core's worker runs the model on torch."""
+        if self._options.script is None:
+            return None
+        options = self._options.on_device(order.device_index)
+        if options.out_of_memory_tokens is not None:
+            raise ConfigError("platform:fake.out_of_memory_tokens fails a forward, and a script runs none: leave it")
+        self._reached("start_worker")
+        # Imported here: probing must not load the engine.
+        from turret_platform_fake.script import Script
+        from turret_platform_fake.scripted import scripted_worker
+
+        return scripted_worker(Script.read(Path(self._options.script)), order, options)
 
     def ops(self) -> OpProvider | None:
         """Ops that fail or dawdle on demand; None when nothing of the sort was asked for."""
