@@ -101,7 +101,9 @@ def begin_fronts(
     """Find the model, launch its engines, and say what fronts are made of."""
     found = find_model(config)
     config, checkpoint = found.config, found.checkpoint
-    hooks = front_plugins(config, hooks, extra).hooks
+    plugins = front_plugins(config, checkpoint, hooks, extra)
+    plugins.say()
+    hooks = plugins.hooks
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
     processes = engine_processes(spec)
     client = engine_client([ProcessLink(process) for process in processes])
@@ -126,7 +128,7 @@ def begin_fronts(
 def open_front(spec: FrontSpec, hooks: Hooks | None) -> FrontOpening:
     """In a front's process: the text side now, the rest once the engines are up."""
     found = FoundModel(spec.config, spec.checkpoint, spec.max_model_len)
-    side = open_front_side(found, front_plugins(spec.config, hooks, spec.hook_values))
+    side = open_front_side(found, front_plugins(spec.config, spec.checkpoint, hooks, spec.hook_values))
 
     async def finish(links: Sequence[AttachedLink], peers: Peers) -> ServerParts:
         ledger = Ledger(_QUEUE_COLUMNS + len(links), spec.count, spec.place, spec.ledger)

@@ -85,7 +85,8 @@ def begin_server(
     `hooks` are listeners that were loaded already because they add options, whose values are `extra`.
     """
     found = find_model(config)
-    side = front_plugins(found.config, hooks, extra or {})
+    side = front_plugins(found.config, found.checkpoint, hooks, extra or {})
+    side.say()
     spec = EngineSpec(config=found.config.engine, checkpoint=found.checkpoint, user_set=user_set)
     client = engine_client(launch_engines(spec))
     return PendingServer(open_front_side(found, side), client)

@@ -45,8 +45,14 @@ class ServerConfig:
     exclude_tools_when_tool_choice_none: bool = opt(False, "No tools in the prompt when tool_choice is none.")
     endpoints: list[str] | None = opt(None, "APIs beside OpenAI's: endpoint plugins by name; unset: messages and "
                                             "responses, where installed.")
-    reasoning_parser: str | None = opt(None, "Reasoning parser plugin that splits reasoning from the answer.")
-    tool_call_parser: str | None = opt(None, "Tool parser plugin that reads the model's tool calls.")
+    reasoning_parser: str | None = opt(
+        None, "Reasoning parser plugin that splits reasoning from the answer; auto: the one that knows the model's chat "
+              "template.")
+    tool_call_parser: str | None = opt(
+        None, "Tool parser plugin that reads the model's tool calls; auto: the one that knows its chat template.")
+    tool_parser_plugin: str | None = opt(None, "Python file that defines tool parsers, to name with --tool-call-parser.")
+    reasoning_parser_plugin: str | None = opt(None, "Python file that defines reasoning parsers, to name with "
+                                                    "--reasoning-parser.")
     enable_auto_tool_choice: bool = opt(False, "Let the model call tools; needs --tool-call-parser.")
     trust_request_chat_template: bool = opt(False, "Let clients send a chat template.")
     enable_tokenizer_info_endpoint: bool = opt(False, "Publish the tokenizer's configuration at /tokenizer_info.")

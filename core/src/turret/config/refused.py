@@ -12,11 +12,6 @@ from typing import Any
 __all__ = ["Refusal", "refusal", "refused_names"]
 
 _FEATURES = {
-    "tool-parser-files": (
-        "parsers are not loaded from files named on the command line; install a plugin and name it with "
-        "--tool-call-parser or --reasoning-parser",
-        "tool-parser-plugin reasoning-parser-plugin",
-    ),
     "tool-server": ("tools are run by the client in this version, not by the server", "tool-server"),
     "structured": ("structured outputs are not in this version", "structured-outputs-config"),
     "lora": (
@@ -162,7 +157,6 @@ _NEUTRAL: dict[str, tuple[str, ...]] = {
     "swap-space": ("0", "0.0"),
     "prefill-schedule-interval": ("0", "1"),
     "reasoning-parser": ("",),
-    "tool-parser-plugin": ("",),
     "allowed-local-media-path": ("",),
 }
 """Values that ask for what happens anyway."""

@@ -12,9 +12,12 @@ from enum import Enum
 
 from turret.plugins.verdict import Verdict
 
-__all__ = ["covers", "facts_of", "judge_capabilities"]
+__all__ = ["covers", "facts_of", "judge_capabilities", "signs_of"]
 
 ANY = "*"
+SIGNS = ("contains", "lacks")
+_SHOWN = 100
+"""Characters of a fact, or of a capability, that a reason shows."""
 
 
 def facts_of(query: object) -> Mapping[str, object]:
@@ -41,7 +44,8 @@ def covers(capability: object, fact: object) -> bool:
     """Whether one capability covers one fact. None asks for nothing.
 
     A list covers its members, a table {min, max, multiple_of} the numbers within, `false` only facts that are false,
-    `true` and "*" everything, any other value itself.
+    `true` and "*" everything, any other value itself. A table {contains, lacks} covers texts in which all of the
+    strings of the first stand and none of the second; a list of such tables those that any of them covers.
     """
     if fact is None or capability is True or capability == ANY:
         return True
@@ -50,10 +54,34 @@ def covers(capability: object, fact: object) -> bool:
     if isinstance(fact, (list, tuple, set, frozenset)):
         return all(covers(capability, item) for item in fact)
     if isinstance(capability, (list, tuple)):
-        return ANY in capability or fact in capability
+        return ANY in capability or fact in capability or any(_shows(item, fact) for item in capability)
+    if _has_signs(capability):
+        return _shows(capability, fact)
     if isinstance(capability, Mapping):
         return _in_range(capability, fact)
     return capability == fact
+
+
+def signs_of(capability: object, fact: object) -> int:
+    """How many signs of a text a capability that covers it names: the more, the closer it is to that text."""
+    tables = capability if isinstance(capability, (list, tuple)) else [capability]
+    return max((len(_strings(one, "contains")) for one in tables if _shows(one, fact)), default=0)
+
+
+def _has_signs(capability: object) -> bool:
+    return isinstance(capability, Mapping) and any(key in capability for key in SIGNS)
+
+
+def _shows(capability: object, fact: object) -> bool:
+    if not _has_signs(capability) or not isinstance(fact, str):
+        return False
+    found = [all(sign in fact for sign in _strings(capability, "contains"))]
+    found += [sign not in fact for sign in _strings(capability, "lacks")]
+    return all(found)
+
+
+def _strings(capability: object, key: str) -> list[str]:
+    return [str(sign) for sign in capability.get(key, ())] if isinstance(capability, Mapping) else []
 
 
 def _in_range(table: Mapping[str, object], fact: object) -> bool:
@@ -77,4 +105,5 @@ def _plain(value: object) -> object:
 
 
 def _shown(value: object) -> str:
-    return str(list(value)) if isinstance(value, (tuple, set, frozenset)) else str(value)
+    text = str(list(value)) if isinstance(value, (tuple, set, frozenset)) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

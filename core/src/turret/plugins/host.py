@@ -106,6 +106,11 @@ class PluginHost:
         host._options = {(entry.kind, entry.name, entry.distribution): entry.options for entry in plan.entries}
         return host
 
+    def add(self, candidates: Iterable[Candidate]) -> None:
+        """Further candidates, found otherwise than by metadata (`turret.plugins.files`)."""
+        every = sorted((*self.registry.candidates, *candidates), key=lambda item: (item.kind, item.name))
+        self.registry = replace(self.registry, candidates=tuple(every))
+
     def found_hardware(self, features: Iterable[str]) -> None:
         """Tell what the platform's probe found (`cpu`, `cpu::avx2`, …); until then hardware is not judged."""
         self._hardware = frozenset(features)

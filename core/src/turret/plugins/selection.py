@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from turret.errors import PluginError
 from turret.plugins.candidate import Candidate, State
-from turret.plugins.capabilities import judge_capabilities
+from turret.plugins.capabilities import facts_of, judge_capabilities, signs_of
 from turret.plugins.faults import Fault, one_line
 from turret.plugins.kinds import kind_named
 from turret.plugins.policy import Policy, matches
@@ -230,14 +230,17 @@ def _conflict(alive: Sequence[Candidate], request: Request) -> str:
     return ""
 
 
-def _rank(item: Candidate, request: Request, policy: Policy) -> tuple[int, int, int, int, str, str]:
-    """Sort key, best first: the user's list, the platform's, the name before a catch-all, class, distribution."""
+def _rank(item: Candidate, request: Request, policy: Policy) -> tuple[int, int, int, int, int, str, str]:
+    """Sort key, best first: the user's list, the platform's, the name before a catch-all, how many signs of a text it
+    knows, class, distribution."""
     user = next((place for place, text in enumerate(policy.prefer) if matches(item, text)), len(policy.prefer))
     platform = next(
         (place for place, text in enumerate(request.preferences) if matches(item, text)), len(request.preferences)
     )
     catch_all = int(request.key is not None and item.name != request.key)
-    return (user, platform, catch_all, STANDINGS.index(item.standing), item.distribution, item.name)
+    able = item.provided.capabilities if item.provided is not None else {}
+    signs = sum(signs_of(able[name], fact) for name, fact in facts_of(request.query).items() if name in able)
+    return (user, platform, catch_all, -signs, STANDINGS.index(item.standing), item.distribution, item.name)
 
 
 def _explicit_failed(selection: Selection, candidates: Sequence[Candidate]) -> Selection:

@@ -45,7 +45,7 @@ class _Stage:
 
     def broken(self, what: str) -> PluginError:
         """The error of a parser that did `what`."""
-        option = "tool-call-parser" if self.name.startswith("tool_parser:") else "reasoning-parser"
+        option = "tool-call-parser" if self.name.startswith("tool_parser") else "reasoning-parser"
         sentence = f"{self.name} {what}; report it to its authors, or choose another --{option}"
         return PluginError(sentence, plugin=self.name, stage="feed")
 
@@ -161,7 +161,7 @@ def answer_readers(
 
     Raises `PluginError`.
     """
-    parsers, server = state.parts.parsers, state.config.server
+    parsers = state.parts.parsers
     if parsers.reasoning is None and not calls_tools:
         return None
     tools = tuple(body.tools or ()) if calls_tools else ()
@@ -174,9 +174,9 @@ def answer_readers(
     for _ in range(count):
         first = second = None
         if parsers.reasoning is not None:
-            first = _Stage(parsers.reasoning.open(context), f"reasoning_parser:{server.reasoning_parser}")
+            first = _Stage(parsers.reasoning.open(context), parsers.reasoning_name or "reasoning_parser")
         if calls_tools and parsers.tools is not None:
-            second = _Stage(parsers.tools.open(context), f"tool_parser:{server.tool_call_parser}")
+            second = _Stage(parsers.tools.open(context), parsers.tools_name or "tool_parser")
         readers.append(AnswerReader(first, second, single))
     return readers
 

@@ -26,6 +26,8 @@ class AnswerParsers:
     reasoning: ReasoningParser | None = None
     tools: ToolParser | None = None
 
+    reasoning_name: str = ""
+    tools_name: str = ""
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:

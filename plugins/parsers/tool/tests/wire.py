@@ -141,6 +141,13 @@ def deepseek(head: str, separator: str, fence: tuple[str, str]) -> Writer:
     return lambda calls: f"<｜tool▁calls▁begin｜>{''.join(one(n, a) for n, a in calls)}<｜tool▁calls▁end｜>"
 
 
+def solar_open(calls: Sequence[Call]) -> str:
+    return "<|tool_calls|>" + "".join(
+        f"<|tool_call:begin|>id{i}<|tool_call:name|>{n}<|tool_call:args|>{dumps(a)}<|tool_call:end|>"
+        for i, (n, a) in enumerate(calls)
+    )
+
+
 def kimi_k2(calls: Sequence[Call]) -> str:
     body = "".join(
         f"<|tool_call_begin|>functions.{n}:{i}<|tool_call_argument_begin|>{dumps(a)}<|tool_call_end|>"
@@ -200,6 +207,7 @@ WRITERS: dict[str, Writer] = {
     "inkling": inkling,
     "jamba": listed("<tool_calls>", "</tool_calls>", PLAIN),
     "hunyuan_a13b": listed("<tool_calls>", "</tool_calls>", PLAIN),
+    "nemotron_json": listed("<TOOLCALL>", "</TOOLCALL>", PLAIN),
     "phi4_mini_json": listed("functools", "", PLAIN),
     "granite": listed("<|tool_call|>", "", PLAIN),
     "mistral": lambda calls: "".join(f"[TOOL_CALLS]{n}[ARGS]{dumps(a)}" for n, a in calls),
@@ -237,6 +245,7 @@ WRITERS: dict[str, Writer] = {
     "deepseek_v3": deepseek("function<｜tool▁sep｜>", "\n", ("```json\n", "\n```")),
     "deepseek_v31": deepseek("", "<｜tool▁sep｜>", ("", "")),
     "kimi_k2": kimi_k2,
+    "solar_open": solar_open,
     "openai": harmony,
     "functiongemma": braces("<start_function_call>", "<end_function_call>", "<escape>"),
     "gemma4": braces("<|tool_call>", "<tool_call|>", '<|"|>'),

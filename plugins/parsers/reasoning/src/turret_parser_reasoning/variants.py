@@ -62,14 +62,18 @@ VARIANTS: dict[str, Format] = {
         drop=("<response>\n", "<response>", "\n</response>\n", "\n</response>", "</response>"),
     ),
     "granite": Tags(
-        ("Here is my thought process:", "Here's my thought process:"), ("Here is my response:", "Here's my response:"),
-        switch="thinking", strip=True,
+        ("Here is my thought process:", "Here's my thought process:", "<think>"),
+        ("Here is my response:", "Here's my response:", "</think>"),
+        switch="thinking", strip=True, drop=("<response>", "</response>"),
     ),
     "hunyuan_a13b": Tags(
         ("<think>\n", "<think>"), ("\n</think>\n", "\n</think>", "</think>"), switch="enable_thinking", default=True,
         drop=("<answer>\n", "<answer>", "\n</answer>", "</answer>"),
     ),
-    "hy_v3": Tags(ends_too=("<tool_calls>",)),
+    "hy_v3": Tags(
+        ("<think>", "<think:opensource>"), ("</think>", "</think:opensource>"),
+        ends_too=("<tool_calls>", "<tool_calls:opensource>"),
+    ),
     "seed_oss": Tags(("<seed:think>",), ("</seed:think>",), switch="thinking_budget", default=True),
     "olmo3": ALWAYS,
     "step3": ALWAYS,
@@ -81,6 +85,10 @@ VARIANTS: dict[str, Format] = {
     "cohere_command4": _cohere("TEXT"),
     "apertus2509": Tags(("<|inner_prefix|>",), ("<|inner_suffix|>",), ends_too=("<|tools_prefix|>",), again=True),
     "inkling": Inkling(),
+    "solar_open": Tags(
+        ("<|think|>",), ("<|end|><|begin|>assistant<|content|>", "<|end|>"),
+        ends_too=("<|begin|>assistant<|tool_calls|>", "<|tool_calls|>"), drop=("<|begin|>assistant", "<|content|>"),
+    ),
     "solar_open2": Tags(
         ("<|think:start|>",), ("<|think:end|>",), always=True, switch="reasoning_effort", default=True,
         ends_too=("<|tool_call:start|>",),

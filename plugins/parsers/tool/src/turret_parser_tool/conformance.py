@@ -78,6 +78,19 @@ ANSWERS: tuple[tuple[str, str, str, tuple[tuple[str, Any], ...]], ...] = (
      '<tool_calls>[{"name":"get_weather","arguments":{"city":"Oslo","days":2}},{"name":"get_weather","'
      'arguments":{"city":"Łódź","days":1}}]</tool_calls>',
      "", (OSLO, LODZ,)),
+    ("nemotron_json",
+     '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}]</TOOLCALL>',
+     "", (OSLO,)),
+    ("solar_open",
+     '<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo", "days": 2}'
+     "<|tool_call:end|><|tool_call:begin|>b2<|tool_call:name|>now<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+     "", (OSLO, NOW)),
+    ("hy_v3",
+     "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n<arg_key:opensource>city"
+     "</arg_key:opensource>\n<arg_value:opensource>Oslo</arg_value:opensource>\n<arg_key:opensource>days"
+     "</arg_key:opensource>\n<arg_value:opensource>2</arg_value:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>",
+     "", (OSLO,)),
     ("phi4_mini_json",
      'functools[{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2, "tags": ["rain", "[x]'
      '"]}}]',

@@ -18,7 +18,7 @@ from turret_parser_tool.json_text import json_value
 from turret_parser_tool.objects import ObjectShape, Outcome, read_call
 from turret_parser_tool.tagged import Listed
 
-__all__ = ["Headed", "MistralCalls", "kimi_header", "plain_header"]
+__all__ = ["Headed", "MistralCalls", "kimi_header", "plain_header", "solar_header"]
 
 Header = tuple[str, str | None]
 SplitHeader = Callable[[str], Header | None]
@@ -42,6 +42,12 @@ def kimi_header(header: str) -> Header | None:
     if text.startswith("call_") and is_name(text):
         return "", text
     return plain_header(text.removeprefix("functions."))
+
+
+def solar_header(header: str) -> Header | None:
+    """An id of the model's own, <|tool_call:name|>, the name."""
+    call_id, _, name = header.rpartition("<|tool_call:name|>")
+    return (name.strip(), call_id.strip() or None) if is_name(name.strip()) else None
 
 
 @dataclass(frozen=True, slots=True)

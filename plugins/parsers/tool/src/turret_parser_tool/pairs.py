@@ -1,6 +1,6 @@
 """Calls as a name, then keys and values in tags: <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>.
 
-Owns the grammar `Pairs`. Values are raw text, typed by the schema.
+Owns the grammars `Pairs`, and `Spellings` of it. Values are raw text, typed by the schema.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from turret_parser_tool.grammar import Around, is_name
 from turret_parser_tool.json_text import json_value
 from turret_parser_tool.typed import ArgumentWriter, RawValue
 
-__all__ = ["Pairs"]
+__all__ = ["Pairs", "Spellings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +130,22 @@ class Pairs:
         if not mark.endswith(self.value_end):
             source.back(len(mark) - 1)
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """The same grammar in several spellings of its tags; an answer keeps to the one that it begins with."""
+
+    ways: tuple[Pairs, ...]
+
+    def marks(self) -> Sequence[str]:
+        """See `Grammar`."""
+        return tuple(mark for way in self.ways for mark in way.marks())
+
+    def read(self, source: Source, calls: Calls) -> Reading[None]:
+        """See `Grammar`."""
+        starts = {mark: way for way in self.ways for mark in (way.call, *way.around.marks())}
+        mark = yield from source.flow(Marks(starts), calls.content)
+        if mark is not None:
+            source.back(len(mark))
+            yield from starts[mark].read(source, calls)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from turret_parser_tool.braces import Braces
 from turret_parser_tool.frames import Harmony, Inkling
 from turret_parser_tool.grammar import Around, Grammar
-from turret_parser_tool.headed import Headed, MistralCalls, kimi_header
+from turret_parser_tool.headed import Headed, MistralCalls, kimi_header, solar_header
 from turret_parser_tool.nested import Nested
 from turret_parser_tool.objects import ObjectShape
-from turret_parser_tool.pairs import Pairs
+from turret_parser_tool.pairs import Pairs, Spellings
 from turret_parser_tool.parameters import Parameters
 from turret_parser_tool.pythonic import Pythonic
 from turret_parser_tool.tagged import Listed, Tagged
@@ -58,6 +58,14 @@ def _glm(**options: object) -> Pairs:
     return Pairs(*tags, **options)  # type: ignore[arg-type]  # the options of Pairs
 
 
+def _hunyuan(suffix: str) -> Pairs:
+    """GLM's tags, each with the suffix that a model's tokenizer has for them."""
+    names = ("tool_call", "arg_key", "arg_value")
+    tags = [f"<{end}{name}{suffix}>" for name in names for end in ("", "/")]
+    around = Around((f"<tool_calls{suffix}>", f"</tool_calls{suffix}>"))
+    return Pairs(*tags, name_end=(f"<tool_sep{suffix}>",), around=around)
+
+
 QWEN_CODER = _functions("tool_call")
 GLM = _glm()
 COHERE = Listed(
@@ -94,6 +102,7 @@ VARIANTS: dict[str, Grammar] = {
     "hunyuan_a13b": Listed(
         ("<tool_calls>",), ("</tool_calls>",), around=Around(("<answer>\n", "<answer>", "\n</answer>", "</answer>"))
     ),
+    "nemotron_json": Listed(("<TOOLCALL>",), ("</TOOLCALL>",)),
     "phi4_mini_json": Listed(("functools",)),
     "granite": Listed(("<|tool_call|>", "<tool_call>")),
     "mistral": MistralCalls(),
@@ -153,7 +162,7 @@ VARIANTS: dict[str, Grammar] = {
     "ling3": GLM,
     "spark25": GLM,
     "poolside_v1": GLM,
-    "hy_v3": _glm(name_end=("<tool_sep>",), around=Around(("<tool_calls>", "</tool_calls>"))),
+    "hy_v3": Spellings((_hunyuan(""), _hunyuan(":opensource"))),
     "k2_horizon": Pairs(
         "<ifm|tool_call>",
         "</ifm|tool_call>",
@@ -192,6 +201,13 @@ VARIANTS: dict[str, Grammar] = {
         ("<|tool_call_end|>",),
         kimi_header,
         Around(tuple(f"<|tool_call{s}_section_{end}|>" for s in ("s", "") for end in ("begin", "end"))),
+    ),
+    "solar_open": Headed(
+        ("<|tool_call:begin|>",),
+        ("<|tool_call:args|>",),
+        ("<|tool_call:end|>",),
+        solar_header,
+        Around(("<|begin|>assistant", "<|tool_calls|>", "<|calls|>")),
     ),
     "openai": Harmony(),
     "gpt-oss": Harmony(),
