@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from turret.contracts import ContentDelta, ParserEvent, ReasoningDelta, ToolArgumentsDelta, ToolCallStart
+from turret_endpoint_responses.custom import InputReader
+from turret_endpoint_responses.tools import Toolbox
 
 __all__ = ["Event", "Items"]
 
@@ -20,9 +22,11 @@ Event = tuple[str, dict[str, Any]]
 class Items:
     """Puts the parts of an answer into output items; `output` is what there is so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, box: Toolbox) -> None:
         self.output: list[dict[str, Any]] = []
+        self._box = box
         self._open = False
+        self._input: InputReader | None = None  # of the custom tool's call that is open
 
     def take(self, part: ParserEvent) -> Iterator[Event]:
         """Events of one part."""
@@ -34,17 +38,9 @@ class Items:
             yield from self._grow("content", "reasoning_text", part.text)
         elif isinstance(part, ToolCallStart):
             yield from self.close()
-            call = {
-                "type": "function_call",
-                "id": _id("fc"),
-                "call_id": part.call_id,
-                "name": part.name,
-                "arguments": "",
-            }
-            yield self._add(call)
+            yield self._add(self._call(part))
         elif isinstance(part, ToolArgumentsDelta):
-            self.output[-1]["arguments"] += part.text
-            yield "response.function_call_arguments.delta", {**self._place(), "delta": part.text}
+            yield from self._argue(part.text)
         else:
             yield from self.close()
 
@@ -53,7 +49,11 @@ class Items:
         if not self._open:
             return
         item, place = self.output[-1], self._place()
-        if item["type"] == "function_call":
+        if self._input is not None:
+            yield from self._grow_input(self._input.finish())
+            self._input = None
+            yield "response.custom_tool_call_input.done", {**place, "input": item["input"]}
+        elif item["type"] == "function_call":
             done = {**place, "name": item["name"], "arguments": item["arguments"]}
             yield "response.function_call_arguments.done", done
         else:
@@ -81,6 +81,29 @@ class Items:
         yield self._add(item)
         item["content"].append(part)
         yield f"response.{noun}.added", {**self._place(), "content_index": 0, "part": dict(part)}
+
+    def _call(self, part: ToolCallStart) -> dict[str, Any]:
+        """The item of a call, as the client declared what is called."""
+        origin = self._box.origin(part.name)
+        if origin.custom:
+            self._input = InputReader()
+            head = {"type": "custom_tool_call", "id": _id("ctc"), "call_id": part.call_id}
+            return {**head, "name": origin.name, "input": ""}
+        head = {"type": "function_call", "id": _id("fc"), "call_id": part.call_id}
+        place = {} if origin.namespace is None else {"namespace": origin.namespace}
+        return {**head, **place, "name": origin.name, "arguments": ""}
+
+    def _argue(self, text: str) -> Iterator[Event]:
+        if self._input is not None:
+            yield from self._grow_input(self._input.feed(text))
+            return
+        self.output[-1]["arguments"] += text
+        yield "response.function_call_arguments.delta", {**self._place(), "delta": text}
+
+    def _grow_input(self, text: str) -> Iterator[Event]:
+        if text:
+            self.output[-1]["input"] += text
+            yield "response.custom_tool_call_input.delta", {**self._place(), "delta": text}
 
     def _add(self, item: dict[str, Any]) -> Event:
         item["status"] = "in_progress"

@@ -27,6 +27,7 @@ from turret.errors import RequestError, TurretError
 from turret_endpoint_responses.items import Items
 from turret_endpoint_responses.shapes import ResponsesRequest
 from turret_endpoint_responses.store import Store, Stored
+from turret_endpoint_responses.tools import Toolbox
 from turret_endpoint_responses.translate import chat_body, check, input_messages
 
 __all__ = ["ResponsesEndpoint"]
@@ -79,9 +80,10 @@ class ResponsesEndpoint:
             if body.previous_response_id is None
             else self._store.get(body.previous_response_id, call.tenant).messages
         )
-        chat = chat_body(body, before)
+        box = Toolbox.of(body.tools or ())
+        chat = chat_body(body, before, box)
         answer = await host.chat(call, chat)
-        making = _Making(body, answer, Stored(call.tenant, {}, [*before, *input_messages(body.input)]))
+        making = _Making(body, answer, Stored(call.tenant, {}, [*before, *input_messages(body.input)]), box)
         if body.background:
             making.stored.response["status"] = "queued"
             making.stored.task = asyncio.create_task(self._in_background(making))
@@ -153,13 +155,13 @@ class ResponsesEndpoint:
 class _Making:
     """One response while it is made."""
 
-    def __init__(self, body: ResponsesRequest, answer: ChatAnswer, stored: Stored) -> None:
+    def __init__(self, body: ResponsesRequest, answer: ChatAnswer, stored: Stored, box: Toolbox) -> None:
         self.body = body
-        self.items = Items()
+        self.items = Items(box)
         self.stored = stored
         self._answer = answer
         self._count = 0
-        echoed = {name: getattr(body, name) for name in ECHOED}
+        echoed = {**{name: getattr(body, name) for name in ECHOED}, "tools": box.shown}
         stored.response |= {
             "id": f"resp_{secrets.token_hex(16)}", "object": "response", "created_at": answer.created,
             "status": "in_progress", "error": None, "incomplete_details": None, "model": answer.model,

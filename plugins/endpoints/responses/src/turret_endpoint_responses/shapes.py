@@ -25,6 +25,7 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     store: bool = True
     background: bool = False
     previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool = True

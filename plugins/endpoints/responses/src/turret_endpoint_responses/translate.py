@@ -1,16 +1,18 @@
 """From a body of the Responses API to one of chat completions.
 
-Owns: what becomes of items, tools and choices. Knows nothing of answers or of what is stored. What has no counterpart
-is refused by name.
+Owns: what becomes of items and fields. Knows nothing of answers or of what is stored. What has no counterpart is
+refused by name.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turret.errors import RequestError
 from turret_endpoint_responses.shapes import ResponsesRequest
+from turret_endpoint_responses.tools import Toolbox, flat_name
 
 __all__ = ["chat_body", "check", "input_messages"]
 
@@ -24,6 +26,7 @@ TEXT_PARTS = ("input_text", "output_text", "text", "refusal", "summary_text", "r
 def check(body: ResponsesRequest) -> None:
     """Refuse what cannot be done, by name."""
     refused = {
+        "conversation": (body.conversation, "no conversations are kept here; send previous_response_id or the items"),
         "prompt": (body.prompt, "stored prompts are not kept here; send instructions and input"),
         "top_logprobs": (body.top_logprobs, "log-probabilities are told by chat completions only"),
         "include": (body.include, "nothing beside the answer is kept to be included"),
@@ -42,11 +45,12 @@ def check(body: ResponsesRequest) -> None:
         )
 
 
-def chat_body(body: ResponsesRequest, history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The chat completion that answers `body` after the messages of `history`."""
+def chat_body(body: ResponsesRequest, history: Sequence[Mapping[str, Any]], box: Toolbox) -> dict[str, Any]:
+    """The chat completion that answers `body` after the messages of `history` with the tools of `box`."""
     messages = [*history, *input_messages(body.input)]
     if body.instructions:
         messages = [{"role": "system", "content": body.instructions}, *messages]
+    messages = _one_system_message(messages)
     made: dict[str, Any] = {name: getattr(body, name) for name in PASSED if getattr(body, name) is not None}
     made["messages"] = messages
     if body.model is not None:
@@ -55,11 +59,11 @@ def chat_body(body: ResponsesRequest, history: Sequence[Mapping[str, Any]]) -> d
         made["max_completion_tokens"] = body.max_output_tokens
     if body.truncation == "auto":
         made["truncate_prompt_tokens"] = -1
-    if body.tools:
-        made["tools"] = [_tool(i, tool) for i, tool in enumerate(body.tools)]
+    if body.tool_choice is not None and (box.functions or body.tool_choice != "auto"):
+        made["tool_choice"] = box.choice(body.tool_choice)
+    if box.functions:
+        made["tools"] = box.functions
         made["parallel_tool_calls"] = body.parallel_tool_calls
-    if body.tool_choice is not None:
-        made["tool_choice"] = _choice(body.tool_choice)
     if body.reasoning and body.reasoning.get("effort") is not None:
         made["reasoning_effort"] = body.reasoning["effort"]
     if body.chat_template_kwargs:
@@ -70,6 +74,15 @@ def chat_body(body: ResponsesRequest, history: Sequence[Mapping[str, Any]]) -> d
     if last.get("role") == "assistant" and not last.get("tool_calls"):
         made |= {"continue_final_message": True, "add_generation_prompt": False}
     return made
+
+
+def _one_system_message(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Instructions and what developers say first, as one message: many templates know no other."""
+    first = next((i for i, one in enumerate(messages) if one["role"] not in ("system", "developer")), len(messages))
+    if first < 2:
+        return messages
+    text = "\n\n".join(one["content"] for one in messages[:first])
+    return [{"role": "system", "content": text}, *messages[first:]]
 
 
 def input_messages(given: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -87,10 +100,12 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
     if kind == "message":
         _add_message(messages, item, where)
     elif kind == "function_call":
-        call = {"name": _text(item, "name", where), "arguments": _text(item, "arguments", where)}
-        made = {"id": _text(item, "call_id", where), "type": "function", "function": call}
-        _assistant(messages).setdefault("tool_calls", []).append(made)
-    elif kind == "function_call_output":
+        name = flat_name(_text(item, "name", where), item.get("namespace"))
+        _add_call(messages, item, (name, _text(item, "arguments", where)), where)
+    elif kind == "custom_tool_call":
+        arguments = json.dumps({"input": _text(item, "input", where)}, ensure_ascii=False)
+        _add_call(messages, item, (_text(item, "name", where), arguments), where)
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         output = item.get("output")
         content = output if isinstance(output, str) else _parts(output, f"{where}.output")
         messages.append({"role": "tool", "tool_call_id": _text(item, "call_id", where), "content": content})
@@ -101,6 +116,15 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
             messages.append({"role": "assistant", "content": None, "reasoning": thought})
     else:
         raise RequestError(f"{where}: items of type {kind!r} are not known here", where)
+
+
+def _add_call(
+    messages: list[dict[str, Any]], item: Mapping[str, Any], call: tuple[str, str], where: str
+) -> None:
+    """A call, as name and arguments, joins the assistant's message."""
+    function = {"name": call[0], "arguments": call[1]}
+    made = {"id": _text(item, "call_id", where), "type": "function", "function": function}
+    _assistant(messages).setdefault("tool_calls", []).append(made)
 
 
 def _add_message(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) -> None:
@@ -139,26 +163,6 @@ def _text(item: Mapping[str, Any], name: str, where: str) -> str:
     if not isinstance(value, str):
         raise RequestError(f"{where}.{name} must be text", f"{where}.{name}")
     return value
-
-
-def _tool(place: int, tool: Mapping[str, Any]) -> dict[str, Any]:
-    if tool.get("type") != "function":
-        raise RequestError(
-            f"tools.{place}: {tool.get('type')} is a tool that OpenAI runs; give function tools of your own",
-            f"tools.{place}.type",
-        )
-    function = {
-        name: tool[name] for name in ("name", "description", "parameters", "strict") if tool.get(name) is not None
-    }
-    return {"type": "function", "function": function}
-
-
-def _choice(choice: str | Mapping[str, Any]) -> Any:
-    if isinstance(choice, str):
-        return choice
-    if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-        raise RequestError("tool_choice must be none, auto, required or {type: function, name}", "tool_choice")
-    return {"type": "function", "function": {"name": choice["name"]}}
 
 
 def _format(wanted: Any) -> dict[str, Any]:
