@@ -201,12 +201,16 @@ struct DotMemory {
   }
 };
 
-static void prepare_row(const LinearArgs& a, int64_t row, bf16* to, float* sums) {
+// One row of x to scratch.
+static void dot_row(const LinearArgs& a, int64_t row, int64_t place) {
   const Packed& w = *a.w;
+  const DotMemory memory(a);
   const bf16* from = static_cast<const bf16*>(a.x) + row * a.x_stride;
+  bf16* to = reinterpret_cast<bf16*>(a.scratch) + place * memory.stride;
   std::memcpy(to, from, size_t(w.k) * 2);
   for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
   if (!w.has_low) return;
+  float* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at) + place * memory.sums_stride;
   for (int64_t g = 0; g < w.k / w.sub; g++) {
     vf sum = vload(to + g * w.sub);
     if (w.sub == 32) sum = sum + vload(to + g * w.sub + 16);
@@ -214,28 +218,21 @@ static void prepare_row(const LinearArgs& a, int64_t row, bf16* to, float* sums)
   }
 }
 
-static void linear_dot(const LinearArgs& a, Team& team) {
+// An item of the grid.
+static void dot_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1) {
   const Packed& w = *a.w;
   const DotMemory memory(a);
-  auto* xs = reinterpret_cast<bf16*>(a.scratch);
-  auto* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at);
-  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) prepare_row(a, r, xs + r * memory.stride, sums + r * memory.sums_stride);
-  });
-  const auto plain = [&](int64_t panel, int64_t row, int64_t rows, bool, float* acc) {
-    kPlainTiles[rows](xs + row * memory.stride, memory.stride, reinterpret_cast<const bf16*>(w.panel(panel)), w.k_padded / 2, acc);
-  };
-  const auto codes = [&](int64_t panel, int64_t row, int64_t rows, bool, float* acc) {
-    code_tile_of(w, rows)(w, w.panel(panel), xs + row * memory.stride, memory.stride, sums + row * memory.sums_stride, memory.sums_stride, acc);
-  };
-  const Grid grid(a, team.count, kPlainRows);
-  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      int64_t panel, r0, r1;
-      grid.item(i, panel, r0, r1);
-      if (w.kind == kCodes) finish_rows<kCodeRows>(a, panel, r0, r1, codes);
-      else finish_rows<kPlainRows>(a, panel, r0, r1, plain);
-    }
+  const auto* xs = reinterpret_cast<const bf16*>(a.scratch);
+  const auto* sums = reinterpret_cast<const float*>(a.scratch + memory.sums_at);
+  if (w.kind != kCodes) {
+    finish_rows<kPlainRows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool, float* acc) {
+      const auto* weights = reinterpret_cast<const bf16*>(w.panel(at));
+      kPlainTiles[rows](xs + row * memory.stride, memory.stride, weights, w.k_padded / 2, acc);
+    });
+    return;
+  }
+  finish_rows<kCodeRows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool, float* acc) {
+    code_tile_of(w, rows)(w, w.panel(at), xs + row * memory.stride, memory.stride, sums + row * memory.sums_stride, memory.sums_stride, acc);
   });
 }
 

@@ -283,26 +283,20 @@ struct Int8Memory {
   }
 };
 
-static void linear_int8(const LinearArgs& a, Team& team) {
+// One row of x to scratch.
+static void int8_row(const LinearArgs& a, int64_t from, int64_t to) {
+  uint8_t* row = a.scratch + to * Int8Memory(a).stride;
+  if (a.w->sub == 16) round_row<2>(a, from, row);
+  else round_row<1>(a, from, row);
+}
+
+// An item of the grid.
+static void int8_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1) {
   const Packed& w = *a.w;
-  const Int8Memory memory(a);
-  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) {
-      if (w.sub == 16) round_row<2>(a, r, a.scratch + r * memory.stride);
-      else round_row<1>(a, r, a.scratch + r * memory.stride);
-    }
-  });
+  const int64_t stride = Int8Memory(a).stride;
   const Int8Tile* tiles = int8_tiles(w);
-  const auto sums = [&](int64_t panel, int64_t row, int64_t rows, bool cold, float* acc) {
+  finish_rows<kInt8Rows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool cold, float* acc) {
     for (int c = 0; c < kPanel; c += kStripe)
-      tiles[rows](w, w.panel(panel), c, a.scratch + row * memory.stride, memory.stride, cold && c == 0, acc);
-  };
-  const Grid grid(a, team.count, kInt8Rows);
-  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      int64_t panel, r0, r1;
-      grid.item(i, panel, r0, r1);
-      finish_rows<kInt8Rows>(a, panel, r0, r1, sums);
-    }
+      tiles[rows](w, w.panel(at), c, a.scratch + row * stride, stride, cold && c == 0, acc);
   });
 }

@@ -66,34 +66,27 @@ static void wide_panel(const LinearArgs& a, const float* xs, int64_t stride, int
   }
 }
 
-static void linear_wide(const LinearArgs& a, Team& team) {
+// One row of x to scratch.
+static void wide_row(const LinearArgs& a, int64_t from, int64_t to) {
   const Packed& w = *a.w;
+  float* row = reinterpret_cast<float*>(a.scratch) + to * WideMemory(a).stride;
+  const Row x(a.x, a.element, from * a.x_stride);
+  each_vector(w.k, [&](int64_t i, int n) { store_some(row + i, n, x.load(i, n)); });
+  for (int64_t k = w.k; k < w.k_padded; k++) row[k] = 0;
+}
+
+// An item of the grid; `own` is the thread's memory.
+static void wide_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1, uint8_t* own) {
   const WideMemory memory(a);
-  auto* xs = reinterpret_cast<float*>(a.scratch);
-  uint8_t* own = a.scratch + memory.shared + size_t(team.id) * memory.own;
+  const auto* xs = reinterpret_cast<const float*>(a.scratch);
   auto* acc = reinterpret_cast<float*>(own);
   auto* up = reinterpret_cast<float*>(own + memory.sums);
   auto* decoded = reinterpret_cast<float*>(own + 2 * memory.sums);
-  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) {
-      float* to = xs + r * memory.stride;
-      const Row from(a.x, a.element, r * a.x_stride);
-      each_vector(w.k, [&](int64_t i, int n) { store_some(to + i, n, from.load(i, n)); });
-      for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
-    }
-  });
-  const Grid grid(a, team.count, kWideRows);
-  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      int64_t panel, r0, r1;
-      grid.item(i, panel, r0, r1);
-      wide_panel(a, xs, memory.stride, panel, r0, r1, decoded, acc);
-      if (a.epilogue != kGate) {
-        write_panel(a, panel, acc, r0, r1 - r0);
-        continue;
-      }
-      wide_panel(a, xs, memory.stride, panel + w.panels / 2, r0, r1, decoded, up);
-      write_gated(a, panel, acc, up, r0, r1 - r0);
-    }
-  });
+  wide_panel(a, xs, memory.stride, panel, r0, r1, decoded, acc);
+  if (a.epilogue != kGate) {
+    write_panel(a, panel, acc, r0, r1 - r0);
+    return;
+  }
+  wide_panel(a, xs, memory.stride, panel + a.w->panels / 2, r0, r1, decoded, up);
+  write_gated(a, panel, acc, up, r0, r1 - r0);
 }
