@@ -37,6 +37,7 @@ from turret.contracts.graphs import (
 from turret.contracts.models import AttentionNeed, Model, ModelArchitecture, ModelContext, Placement, WeightRule
 from turret.contracts.ops import (
     OP_NAMES,
+    ExpertWeights,
     LinearCall,
     LinearKernel,
     LinearQuery,
@@ -96,6 +97,7 @@ __all__ = [
     "KVSpec",
     "KernelTime",
     "LayerSpec",
+    "ExpertWeights",
     "LinearCall",
     "LinearKernel",
     "LinearQuery",

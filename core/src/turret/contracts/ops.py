@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OP_NAMES",
+    "ExpertWeights",
     "LinearCall",
     "LinearKernel",
     "LinearQuery",
@@ -87,10 +88,23 @@ class Routing:
 
 
 @dataclass(slots=True)
+class ExpertWeights:
+    """A mixture's experts as one linear kernel packed them, expert e being down[e](f(gate(x)) * up(x)): `up[e]` is gate
+    and up, one below the other; `activation` names f. `state` is the op's own, kept from call to call."""
+
+    kernel: LinearKernel
+    up: Sequence[Any]
+    down: Sequence[Any]
+    activation: str
+    state: Any = None
+
+
+@dataclass(slots=True)
 class MoECall:
     """out[T,H] float32 = sum over k of weights[:,k] * experts[ids[:,k]](x). `experts[e](out[n,H] float32, x[n,H])` runs
     one expert over n rows, n <= T; `sorted` [T*K,H] of x's dtype and `results` [T*K,H] float32 are scratch. A token's
-    result does not depend on the other tokens, nor on how many of them chose the same experts."""
+    result does not depend on the other tokens, nor on how many of them chose the same experts. `packed`: the same
+    experts for an op that multiplies them together, where one kernel has packed them all."""
 
     out: Tensor
     x: Tensor
@@ -99,6 +113,7 @@ class MoECall:
     experts: Sequence[Callable[[Tensor, Tensor], None]]
     sorted: Tensor
     results: Tensor
+    packed: ExpertWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)

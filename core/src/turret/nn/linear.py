@@ -171,6 +171,13 @@ class Linear:
             call.out, call.x = out[:, piece.start : piece.stop], x
             apply(call)
 
+    @property
+    def sole(self) -> tuple[LinearKernel, Any] | None:
+        """The kernel and what it packed, where that is one weight and there is no bias."""
+        if len(self._pieces) != 1 or self.bias is not None:
+            return None
+        return self._pieces[0].kernel, self._pieces[0].packed
+
     def rows(self, out: Tensor, ids: Tensor) -> None:
         """out[T, K] = W[ids]; only for layers of one part."""
         piece = self._pieces[0]

@@ -52,14 +52,14 @@ class MLP:
         else:
             parts = [Part(layer + names.gate, size), Part(layer + names.up, size)]
         self.spec = spec
-        self._up = factory.linear(f"{prefix}.gate_up" if spec.gated else f"{prefix}.up", parts, sizes.hidden, spec.bias)
-        self._down = factory.linear(f"{prefix}.down", [Part(layer + names.down, sizes.hidden)], size, spec.bias)
+        self.up = factory.linear(f"{prefix}.gate_up" if spec.gated else f"{prefix}.up", parts, sizes.hidden, spec.bias)
+        self.down = factory.linear(f"{prefix}.down", [Part(layer + names.down, sizes.hidden)], size, spec.bias)
         self._activate = _activation(spec, factory)
 
     def __call__(self, out: Tensor, x: Tensor, buffers: MLPBuffers) -> None:
-        self._up(buffers.up, x)
+        self.up(buffers.up, x)
         self._activate(buffers.active, buffers.up)
-        self._down(out, buffers.active)
+        self.down(out, buffers.active)
 
 
 @dataclass(frozen=True, slots=True)

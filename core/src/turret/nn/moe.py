@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from turret.contracts.ops import MoECall, Routing
+from turret.contracts.ops import ExpertWeights, MoECall, Routing
 from turret.errors import LoadError
 from turret.nn.context import Scratch
 from turret.nn.factory import LayerFactory
@@ -58,6 +58,8 @@ class MoEBuffers:
 class MoE:
     """`moe(out, x, buffers)`: out[T, H] float32 from x[T, H]."""
 
+    _packed: ExpertWeights | None = None
+
     def __init__(self, prefix: str, spec: MoESpec, factory: LayerFactory, names: WeightNames, sizes: MLPSizes) -> None:
         layer = names.layer.format(i=sizes.index)
         self.spec = spec
@@ -90,7 +92,8 @@ class MoE:
         bias = None if self._bias is None else self._bias.value
         self._route(buffers.weights, buffers.ids, buffers.logits, bias, self._routing)
         experts = [_over(expert, buffers.expert) for expert in self._experts]
-        self._moe(MoECall(out, x, buffers.weights, buffers.ids, experts, buffers.sorted, buffers.results))
+        scratch = buffers.sorted, buffers.results
+        self._moe(MoECall(out, x, buffers.weights, buffers.ids, experts, *scratch, self._together()))
         if self._shared is not None:
             assert buffers.shared is not None and buffers.beside is not None
             self._shared(buffers.beside, x, buffers.shared)
@@ -100,6 +103,14 @@ class MoE:
                 self._add_gated(out, buffers.beside, buffers.gate)
             else:
                 self._add(out, buffers.beside)
+
+
+    def _together(self) -> ExpertWeights | None:
+        """The experts for an op that multiplies them together; what it keeps stays as long as the weights do."""
+        first, have = self._experts[0].up.sole, self._packed
+        if have is None or first is None or have.up[0] is not first[1]:
+            self._packed = _packed_together(self._experts, self.spec.activation)
+        return self._packed
 
 
 def expert_weights(names: WeightNames, number: int) -> WeightNames:
@@ -113,6 +124,17 @@ def shared_weights(names: WeightNames) -> WeightNames:
     """Names by which an MLP finds the shared expert."""
     gate, up, down = (names.shared + name for name in ("gate_proj", "up_proj", "down_proj"))
     return replace(names, gate=gate, up=up, down=down, gate_up=None)
+
+
+def _packed_together(experts: list[MLP], activation: str) -> ExpertWeights | None:
+    """None where an expert's weight is in pieces, or not all are the same kernel's."""
+    ups, downs = [expert.up.sole for expert in experts], [expert.down.sole for expert in experts]
+    found = [weight for weight in (*ups, *downs) if weight is not None]
+    kernel = found[0][0] if found else None
+    if kernel is None or len(found) < 2 * len(experts) or any(own is not kernel for own, _ in found):
+        return None
+    packed = [weight for _, weight in found]
+    return ExpertWeights(kernel, packed[: len(experts)], packed[len(experts) :], activation)
 
 
 def _over(expert: MLP, buffers: MLPBuffers) -> Callable[[Tensor, Tensor], None]:

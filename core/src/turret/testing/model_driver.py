@@ -90,7 +90,7 @@ class ModelDriver:
         scratch = self._ctx.scratch
         if self._recorded is not None:
             for buffer in scratch.buffers.values():
-                buffer.fill_(float("nan"))
+                buffer.fill_(float("nan") if buffer.is_floating_point() else -1)
             return self._recorded.run(step)
         if self._recorder is None:
             return self._forward(step)

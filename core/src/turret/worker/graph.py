@@ -103,7 +103,7 @@ def _prove(recorded: RecordedForward, subject: Subject, inputs: StepInputs) -> N
     expected = subject.forward(inputs).clone()
     _clear(subject.pages)
     for buffer in subject.scratch.buffers.values():
-        buffer.fill_(float("nan"))
+        buffer.fill_(float("nan") if buffer.is_floating_point() else -1)
     if not torch.equal(_bits(recorded.run(inputs.bindings())), _bits(expected)):
         raise NotSupportedError(f"a replay for {inputs.ids.shape[0]} tokens gives other numbers than the model")
 

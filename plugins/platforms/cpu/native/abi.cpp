@@ -63,6 +63,12 @@ const Kernels*& active() {
   return one;
 }
 
+// Whether products with either need the same of their rows.
+bool alike(const Packed& a, const Packed& b) {
+  return a.kind == b.kind && a.block_type == b.block_type && a.code_bits == b.code_bits && a.table == b.table && a.unit == b.unit &&
+         a.sub == b.sub && a.has_low == b.has_low && a.has_sub == b.has_sub && a.wide_scales == b.wide_scales && a.n == b.n && a.k == b.k;
+}
+
 void spread(const Step& step) {
   record(step);
   PoolLock lock;
@@ -79,7 +85,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 8; }
+TC_API int tc_abi_version() { return 9; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -135,6 +141,7 @@ TC_API void* tc_packed_place(const void* header, int64_t size) {
   std::memcpy(&copy, header, sizeof(Packed));
   return place_packed(copy);
 }
+TC_API int tc_packed_alike(const void* a, const void* b) { return alike(*static_cast<const Packed*>(a), *static_cast<const Packed*>(b)); }
 TC_API int64_t tc_packed_bytes(const void* packed) { return int64_t(static_cast<const Packed*>(packed)->bytes); }
 
 TC_API int tc_linear(const LinearArgs* args) {
@@ -183,6 +190,39 @@ TC_PLAIN(tc_add_gated, AddGatedArgs)
 TC_API int tc_route(const RouteArgs* a) {
   if (a->experts > kMaxExperts || a->top_k < 1 || a->top_k > a->experts) return -1;
   if (a->rows > 0) spread(Step(*a));
+  return 0;
+}
+
+static bool experts_fit(const ExpertsArgs& a) {
+  if (a.count < 1 || a.top_k < 1 || a.top_k > a.count || a.rows > INT32_MAX / a.top_k) return false;
+  const Packed &up = *a.experts->up, &down = *a.experts->down;
+  if (up.n != 2 * down.k || up.k != down.n) return false;
+  for (int64_t e = 1; e < a.count; e++)
+    if (!alike(*a.experts[e].up, up) || !alike(*a.experts[e].down, down)) return false;
+  return ids_within(a.ids, a.rows * a.top_k, a.count);
+}
+
+TC_API int tc_experts(const ExpertsArgs* args) {
+  if (!experts_fit(*args)) return -1;
+  if (args->rows <= 0) return 0;
+  record(Step(*args));
+  PoolLock lock;
+  const Kernels* kernels = active();
+  const int threads = pool_threads_locked();
+  const int64_t chunk = kernels->experts_rows(*args);
+  for (int64_t begin = 0; begin < args->rows; begin += chunk) {
+    ExpertsArgs a = tokens_from(*args, begin, chunk);
+    a.plan = nullptr;
+    const size_t scratch = (kernels->experts_scratch(a, threads) + 63) & ~size_t(63);
+    a.scratch = pool_scratch(scratch + kernels->experts_plan(a));
+    if (!a.scratch) return -2;
+    a.plan = a.scratch + scratch;
+    const int most = small(Step(a)) ? 1 : threads;
+    profiled(Op::kExperts, &a, [&] {
+      pool_run(kernels->experts_up, &a, most);
+      pool_run(kernels->experts_down, &a, most);
+    });
+  }
   return 0;
 }
 

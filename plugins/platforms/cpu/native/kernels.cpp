@@ -17,6 +17,7 @@ namespace TC_LEVEL {
 #include "pointwise.inl"
 #include "argmax.inl"
 #include "moe.inl"
+#include "experts.inl"
 #include "kv.inl"
 #include "attention.inl"
 #include "sample.inl"
@@ -27,8 +28,8 @@ namespace TC_LEVEL {
 extern const Kernels kKernels;
 const Kernels kKernels = {
     TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
-    gated,             softcap,        layer_norm, pointwise, argmax,    route,     add_gated, attention_scratch, attention,
-    sample_scratch,    sample,
+    gated,             softcap,        layer_norm, pointwise, argmax,    route,     add_gated,
+    experts_rows,      experts_scratch, experts_plan, experts_up, experts_down, attention_scratch, attention, sample_scratch, sample,
 };
 
 }  // namespace TC_LEVEL

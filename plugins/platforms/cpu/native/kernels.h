@@ -157,6 +157,29 @@ struct AddGatedArgs {
   int x_element, y_element;
 };
 
+struct Expert {
+  const Packed *up, *down;  // gate and up stacked
+};
+
+// out = the sum over each row's top_k of weights * expert(x); an expert is down(f(gate(x)) * up(x)) with f = `gate`, a kind
+// of GatedArgs. `count` experts, packed alike. weights and ids [rows, top_k] as `route` leaves them.
+struct ExpertsArgs {
+  const Expert* experts;
+  const void* x;
+  const float* weights;
+  const int64_t* ids;
+  void* out;
+  int64_t x_stride, out_stride;
+  int64_t rows, count, top_k;
+  int element;  // of x
+  int out_element;
+  int activations, gate;
+  uint8_t *scratch, *plan;
+};
+
+// Rows of a linear that are computed at a time: their activations stay in the second-level cache (program.cpp).
+int64_t chunk_rows(int64_t k);
+
 // Paged attention; see kv.inl for the page layout. `k` and `v` are written to the cache first.
 struct AttentionArgs {
   const void *q, *k, *v;
@@ -195,6 +218,11 @@ struct Kernels {
   void (*argmax)(const void*, Team&);
   void (*route)(const void*, Team&);
   void (*add_gated)(const void*, Team&);
+  int64_t (*experts_rows)(const ExpertsArgs&);  // that are computed at a time
+  size_t (*experts_scratch)(const ExpertsArgs&, int threads);
+  size_t (*experts_plan)(const ExpertsArgs&);
+  void (*experts_up)(const void*, Team&);  // first this, then the other
+  void (*experts_down)(const void*, Team&);
   size_t (*attention_scratch)(const AttentionArgs&, int threads);
   void (*attention)(const void*, Team&);
   size_t (*sample_scratch)(const SampleArgs&);  // of one thread

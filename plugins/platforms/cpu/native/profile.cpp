@@ -34,6 +34,7 @@ const char* name_of(Op op) {
     case Op::kArgmax: return "argmax";
     case Op::kRoute: return "route";
     case Op::kAddGated: return "add gated";
+    case Op::kExperts: return "experts";
     case Op::kAttention: return "attention";
   }
   return "other";
@@ -55,6 +56,7 @@ int64_t rows_in(Op op, const void* args) {
     case Op::kArgmax: return static_cast<const ArgmaxArgs*>(args)->rows;
     case Op::kRoute: return static_cast<const RouteArgs*>(args)->rows;
     case Op::kAddGated: return static_cast<const AddGatedArgs*>(args)->rows;
+    case Op::kExperts: return static_cast<const ExpertsArgs*>(args)->rows;
     case Op::kAttention: return static_cast<const AttentionArgs*>(args)->tokens;
   }
   return 0;

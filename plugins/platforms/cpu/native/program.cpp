@@ -45,6 +45,7 @@ struct Program {
   std::vector<Step> steps;
   std::vector<Unit> units;
   std::vector<LinearArgs> linears;
+  std::vector<ExpertsArgs> experts;
   const char* fault = nullptr;
 };
 
@@ -77,6 +78,7 @@ int64_t& rows_of(Step& step) {
     case Op::kArgmax: return a.argmax.rows;
     case Op::kRoute: return a.route.rows;
     case Op::kAddGated: return a.add_gated.rows;
+    case Op::kExperts: return a.experts.rows;
     default: return a.attention.tokens;
   }
 }
@@ -126,22 +128,45 @@ bool bind(Step& step, const Inputs& in) {
   }
 }
 
+// Kernel calls of a mixture's experts. Plans lie behind one another, not in scratch: `plans` is what they take so far.
+void lay_out_experts(Program& program, const Step& step, const Kernels& kernels, size_t& scratch, size_t& plans) {
+  const ExpertsArgs& all = step.args.experts;
+  const int64_t chunk = kernels.experts_rows(all);
+  for (int64_t begin = 0; begin < all.rows; begin += chunk) {
+    program.experts.push_back(tokens_from(all, begin, chunk));
+    ExpertsArgs& part = program.experts.back();
+    scratch = std::max(scratch, kernels.experts_scratch(part, pool_threads_locked()));
+    part.plan = nullptr;
+    plans += kernels.experts_plan(part);
+    const bool alone = small(Step(part));
+    program.units.push_back({kernels.experts_up, &part, alone, Op::kExperts});
+    program.units.push_back({kernels.experts_down, &part, alone, Op::kExperts});
+  }
+}
+
 // Cuts the steps into kernel calls. Needs a PoolLock. 0, or the code of what is wrong.
 int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
   const Kernels& kernels = active_kernels();
   const int threads = pool_threads_locked();
-  size_t scratch = 64, linears = 0;
+  size_t scratch = 64, linears = 0, experts = 0, plans = 0;
   for (int64_t i = first; i < last; i++) {
     Step& step = program.steps[size_t(i)];
     if (!bind(step, in)) return -1;
     if (step.op == Op::kAttention) scratch = std::max(scratch, kernels.attention_scratch(step.args.attention, threads));
+    if (step.op == Op::kExperts) experts += size_t(step.args.experts.rows / kernels.experts_rows(step.args.experts) + 1);
     if (step.op == Op::kLinear) linears += size_t(step.args.linear.rows / chunk_rows(step.args.linear.w->k_padded) + 1);
   }
   program.units.clear();
   program.linears.clear();
   program.linears.reserve(linears);  // units point into it
+  program.experts.clear();
+  program.experts.reserve(experts);
   for (int64_t i = first; i < last; i++) {
     Step& step = program.steps[size_t(i)];
+    if (step.op == Op::kExperts) {
+      lay_out_experts(program, step, kernels, scratch, plans);
+      continue;
+    }
     if (step.op != Op::kLinear) {
       program.units.push_back({job_of(step.op, kernels), &step.args, step.op != Op::kAttention && small(step), step.op});
       continue;
@@ -155,8 +180,17 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
       program.units.push_back({kernels.linear, &part, small(Step(part)), Op::kLinear});
     }
   }
-  uint8_t* memory = pool_scratch(scratch);
+  scratch = (scratch + 63) & ~size_t(63);
+  uint8_t* memory = pool_scratch(scratch + plans);
   if (!memory) return -2;
+  uint8_t* plan = memory + scratch;
+  for (ExpertsArgs& a : program.experts) {
+    a.scratch = memory;
+    a.plan = nullptr;
+    const size_t size = kernels.experts_plan(a);
+    a.plan = plan;
+    plan += size;
+  }
   for (LinearArgs& a : program.linears) a.scratch = memory;
   for (int64_t i = first; i < last; i++)
     if (program.steps[size_t(i)].op == Op::kAttention) program.steps[size_t(i)].args.attention.scratch = memory;
@@ -240,6 +274,7 @@ bool small(const Step& step) {
     case Op::kArgmax: return a.argmax.rows * a.argmax.width < kSmall;
     case Op::kRoute: return a.route.rows * a.route.experts * a.route.top_k < kSmall;
     case Op::kAddGated: return a.add_gated.rows * a.add_gated.width < kSmall;
+    case Op::kExperts: return a.experts.rows * a.experts.top_k * a.experts.experts->up->n * a.experts.experts->up->k < kSmallProduct;
     default: return false;
   }
 }
@@ -254,6 +289,16 @@ LinearArgs rows_from(const LinearArgs& all, int64_t begin, int64_t count) {
   a.rows = all.rows - begin < count ? all.rows - begin : count;
   a.x = static_cast<const char*>(all.x) + begin * all.x_stride * (all.element == kFloat32 ? 4 : 2);
   a.out = static_cast<char*>(all.out) + begin * all.out_stride * (all.out_element == kFloat32 ? 4 : 2);
+  return a;
+}
+
+ExpertsArgs tokens_from(const ExpertsArgs& all, int64_t begin, int64_t count) {
+  ExpertsArgs a = all;
+  a.rows = all.rows - begin < count ? all.rows - begin : count;
+  a.x = static_cast<const char*>(all.x) + begin * all.x_stride * (all.element == kFloat32 ? 4 : 2);
+  a.out = static_cast<char*>(all.out) + begin * all.out_stride * (all.out_element == kFloat32 ? 4 : 2);
+  a.weights = all.weights + begin * all.top_k;
+  a.ids = all.ids + begin * all.top_k;
   return a;
 }
 

@@ -6,7 +6,7 @@
 
 namespace tc {
 
-enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kArgmax, kRoute, kAddGated, kAttention };
+enum class Op : int { kLinear, kRows, kEmbedding, kNorm, kLayerNorm, kRotary, kGated, kPointwise, kSoftcap, kArgmax, kRoute, kAddGated, kExperts, kAttention };
 
 union AnyArgs {
   LinearArgs linear;
@@ -21,6 +21,7 @@ union AnyArgs {
   ArgmaxArgs argmax;
   RouteArgs route;
   AddGatedArgs add_gated;
+  ExpertsArgs experts;
   AttentionArgs attention;
 };
 
@@ -41,6 +42,7 @@ struct Step {
   explicit Step(const ArgmaxArgs& a) : op(Op::kArgmax) { args.argmax = a; }
   explicit Step(const RouteArgs& a) : op(Op::kRoute) { args.route = a; }
   explicit Step(const AddGatedArgs& a) : op(Op::kAddGated) { args.add_gated = a; }
+  explicit Step(const ExpertsArgs& a) : op(Op::kExperts) { args.experts = a; }
   explicit Step(const AttentionArgs& a) : op(Op::kAttention) { args.attention = a; }
 };
 
@@ -53,11 +55,11 @@ Job job_of(Op op, const Kernels& kernels);
 // Whether an op is so small that sharing it costs more than it saves.
 bool small(const Step& step);
 
-// Rows of a linear that are computed at a time: their activations stay in the second-level cache.
-int64_t chunk_rows(int64_t k);
-
 // A linear's rows [begin, begin + count), or as many of them as there are.
 LinearArgs rows_from(const LinearArgs& all, int64_t begin, int64_t count);
+
+// The same of a mixture's experts.
+ExpertsArgs tokens_from(const ExpertsArgs& all, int64_t begin, int64_t count);
 
 bool ids_within(const int64_t* ids, int64_t count, int64_t entries);
 

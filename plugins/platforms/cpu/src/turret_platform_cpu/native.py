@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -51,6 +51,7 @@ OPS = {
     "tc_sample": "PqqqPq",
     "tc_route": "PPPPqqqfii",
     "tc_add_gated": "PPPqqqqqii",
+    "tc_experts": "PPPPPqqqqqiiiiPP",
     "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiPq",
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""
@@ -147,6 +148,10 @@ class Native:
         memory.owner = packed  # type: ignore[attr-defined]
         return memoryview(memory).cast("B")
 
+    def alike(self, one: PackedWeight, other: PackedWeight) -> bool:
+        """Whether two weights have one shape and are packed in the same way."""
+        return bool(self.library.tc_packed_alike(one.handle, other.handle))
+
     def place(self, header: bytes) -> PackedWeight:
         """A packed weight with the header of another and memory that is not filled yet. Raises ValueError."""
         if len(header) < _SHAPE.size:
@@ -209,6 +214,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "tc_pack_plain": (pointer, [integer, pointer, wide, wide, wide]),
         "tc_free": (None, [pointer]),
         "tc_packed_bytes": (wide, [pointer]),
+        "tc_packed_alike": (integer, [pointer, pointer]),
         "tc_packed_header": (wide, [pointer, pointer, wide]),
         "tc_packed_data": (pointer, [pointer]),
         "tc_packed_place": (pointer, [ctypes.c_char_p, wide]),

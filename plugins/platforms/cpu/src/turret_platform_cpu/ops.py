@@ -14,6 +14,7 @@ from torch import Tensor
 
 from turret.contracts import LinearKernel, Routing
 from turret.nn.ops import REFERENCE_OPS
+from turret_platform_cpu.experts import NativeExperts
 from turret_platform_cpu.linear import NativeLinear
 from turret_platform_cpu.native import Native
 from turret_platform_cpu.sampling import NativeSample
@@ -46,6 +47,7 @@ class CPUOps:
         self._sample = NativeSample(native)
         self._route = native.op("tc_route")
         self._add_gated = native.op("tc_add_gated")
+        self._experts = NativeExperts(native, int8)
         self._pointwise = native.op("tc_pointwise")
 
     def ops(self) -> Mapping[str, Callable[..., None]]:
@@ -66,6 +68,7 @@ class CPUOps:
             "argmax": self.argmax,
             "sample": self._sample,
             "route": self.route,
+            "moe": self._experts,
             "add_gated": self.add_gated,
         }
 
