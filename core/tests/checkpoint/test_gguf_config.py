@@ -57,6 +57,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "smollm3": {},
     "granite": {"attention__scale": 0.0625, "embedding_scale": 12.0, "residual_scale": 0.25, "logit_scale": 8.0},
     "olmo2": {},
+    "qwen2moe": {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
+                 "expert_shared_feed_forward_length": 64},
+    "qwen3moe": {"expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32},
+    "olmoe": {"expert_count": 6, "expert_used_count": 2},
 }
 
 
@@ -167,8 +171,8 @@ def test_yarn_and_long_rope(write_gguf: WriteGguf) -> None:
 def test_refusals_say_what_and_what_to_do(write_gguf: WriteGguf) -> None:
     with pytest.raises(NotSupportedError, match=r"'mamba' is not known .* safetensors"):
         resolve(str(write_gguf("mamba", metadata("mamba"), embedding())))
-    with pytest.raises(NotSupportedError, match=r"mixture-of-experts"):
-        resolve(str(write_gguf("llama", metadata("llama", expert_count=8), embedding())))
+    with pytest.raises(NotSupportedError, match=r"'granite' with a mixture of experts"):
+        resolve(str(write_gguf("granite", metadata("granite", expert_count=8), embedding())))
     with pytest.raises(LoadError, match=r"'token_embd.weight' is missing"):
         resolve(str(write_gguf("llama", metadata("llama"), {"x": np.zeros(4, np.float32)})))
     with pytest.raises(LoadError, match=r"shape \[96, 64\], but metadata says embedding_length 32"):

@@ -18,6 +18,8 @@ from turret.errors import LoadError, NotSupportedError
 
 __all__ = ["GGUF_ARCHITECTURES", "config_from_gguf"]
 
+_WITH_EXPERTS = ("llama", "qwen2moe", "qwen3moe", "olmoe")
+
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
@@ -92,9 +94,10 @@ def config_from_gguf(file: GgufFile) -> dict[str, Any]:
 
 
 def _refuse_oddities(r: _Reader) -> None:
-    if r.maybe("expert_count"):
+    if r.maybe("expert_count") and r.arch not in _WITH_EXPERTS:
         raise NotSupportedError(
-            f"{r.file.path}: mixture-of-experts GGUF files are not supported; use the model's safetensors files"
+            f"{r.file.path}: GGUF files of {r.arch!r} with a mixture of experts are not supported (of "
+            f"{', '.join(_WITH_EXPERTS)} they are); use the model's safetensors files"
         )
     embedding = r.file.tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
@@ -136,6 +139,12 @@ def _common(r: _Reader) -> dict[str, Any]:
 def _llama(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
     extra: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     window = r.maybe("attention.sliding_window")
+    if r.maybe("expert_count"):
+        return {
+            "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "sliding_window": window or None,
+            "num_local_experts": r.integer("expert_count"), "num_experts_per_tok": r.integer("expert_used_count"),
+            "router_jitter_noise": 0.0, **_TRAINING,
+        }  # fmt: skip
     if window:
         return {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": window}
     return extra | {"mlp_bias": r.has("blk.0.ffn_down.bias")}
@@ -147,6 +156,50 @@ def _qwen2(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
 
 def _qwen3(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
     return {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", **_no_window(r)}
+
+
+def _qwen2moe(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", **_no_window(r), **_experts(r),
+        "sliding_window": 0,
+        "num_experts": r.integer("expert_count"), "qkv_bias": r.has("blk.0.attn_q.bias"), "norm_topk_prob": False,
+        "shared_expert_intermediate_size": r.integer(
+            "expert_shared_feed_forward_length", _rows(r, "blk.0.ffn_gate_shexp.weight")),
+    }  # fmt: skip
+
+
+def _qwen3moe(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
+    # Whether weights are divided by their sum is not stored: they are in every model of the family.
+    return {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "use_sliding_window": False,
+        "sliding_window": None, "num_local_experts": r.integer("expert_count"), "norm_topk_prob": True, **_experts(r),
+    }  # fmt: skip
+
+
+def _olmoe(r: _Reader, _: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "architectures": ["OlmoeForCausalLM"], "model_type": "olmoe", "clip_qkv": None, "norm_topk_prob": False,
+        "num_experts": r.integer("expert_count"), "num_experts_per_tok": r.integer("expert_used_count"),
+        "output_router_logits": False, "router_aux_loss_coef": 0.01,
+    }  # fmt: skip
+
+
+_TRAINING = {"output_router_logits": False, "router_aux_loss_coef": 0.001}
+
+
+def _experts(r: _Reader) -> dict[str, Any]:
+    """Qwen's: experts in every layer, of a width of their own."""
+    width = r.integer("expert_feed_forward_length", _rows(r, "blk.0.ffn_gate_exps.weight"))
+    return {
+        "moe_intermediate_size": width, "num_experts_per_tok": r.integer("expert_used_count"),
+        "decoder_sparse_step": 1, "mlp_only_layers": [], **_TRAINING,
+    }  # fmt: skip
+
+
+def _rows(r: _Reader, tensor: str) -> int | None:
+    """Rows of a tensor's matrices; None if it is not there."""
+    found = r.file.tensors.get(tensor)
+    return None if found is None or len(found.shape) < 2 else found.shape[-2]
 
 
 def _no_window(r: _Reader) -> dict[str, Any]:
@@ -245,6 +298,7 @@ def _olmo2(r: _Reader, config: dict[str, Any]) -> dict[str, Any]:
 
 GGUF_ARCHITECTURES: MappingProxyType[str, Callable[[_Reader, dict[str, Any]], dict[str, Any]]] = MappingProxyType({
     "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "gemma2": _gemma2, "gemma3": _gemma3, "phi3": _phi3,
-    "smollm3": _smollm3, "granite": _granite, "olmo2": _olmo2,
+    "smollm3": _smollm3, "granite": _granite, "olmo2": _olmo2, "qwen2moe": _qwen2moe, "qwen3moe": _qwen3moe,
+    "olmoe": _olmoe,
 })  # fmt: skip
 """GGUF architectures that can be rebuilt, by the file's own name."""

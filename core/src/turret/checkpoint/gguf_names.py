@@ -28,13 +28,20 @@ __all__ = ["GGUF_TENSOR_ARCHITECTURES", "GgufTensor", "half_split_rows", "hf_ten
 class GgufTensor:
     """One tensor of the file as a Hugging Face checkpoint would hold it.
 
-    Row r of tensor `hf_name` is row `rows[r]` of the stored one (None: the same order), for a bias as for a matrix;
-    `add` is to be added to each stored value (only ever non-zero for norms, which are stored as floats).
+    Where `hf_name` says `{e}`, the file stacks the matrices of all experts: the first dimension is the expert. Where
+    `lifted`, the file has a vector of what is a matrix of one row. Row r of tensor `hf_name` is row `rows[r]` of the
+    stored one (None: the same order), for a bias as for a matrix; `add` is to be added to each stored value (only ever
+    non-zero for norms, which are stored as floats).
     """
 
     hf_name: str
     rows: NDArray[np.int64] | None = None
     add: float = 0.0
+    lifted: bool = False
+
+    @property
+    def stacked(self) -> bool:
+        return "{e}" in self.hf_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,24 @@ _FUSED_ATTENTION = {"attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.
 _HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 _MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 _FUSED_MLP = {"ffn_up": "mlp.gate_up_proj", "ffn_down": "mlp.down_proj"}
+_EXPERTS = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{e}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{e}.up_proj",
+    "ffn_down_exps": "mlp.experts.{e}.down_proj",
+}
+_SHARED_EXPERT = {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+_MIXTRAL = {
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate_exps": "block_sparse_moe.experts.{e}.w1",
+    "ffn_up_exps": "block_sparse_moe.experts.{e}.w3",
+    "ffn_down_exps": "block_sparse_moe.experts.{e}.w2",
+}
 _PRE_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
 _POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 _SANDWICH_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "pre_feedforward_layernorm"} | _POST_NORMS
@@ -68,11 +93,14 @@ _SANDWICH_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "pre_feedforward_
 _LLAMA = _ATTENTION | _MLP | _PRE_NORMS
 
 _ARCHITECTURES: Mapping[str, _Architecture] = MappingProxyType({
-    "llama": _Architecture(_LLAMA, interleaved=True),
+    "llama": _Architecture(_LLAMA | _MIXTRAL, interleaved=True),
     "granite": _Architecture(_LLAMA, interleaved=True),
     "smollm3": _Architecture(_LLAMA, interleaved=True),
     "qwen2": _Architecture(_LLAMA),
     "qwen3": _Architecture(_LLAMA | _HEAD_NORMS),
+    "qwen2moe": _Architecture(_LLAMA | _EXPERTS | _SHARED_EXPERT),
+    "qwen3moe": _Architecture(_LLAMA | _HEAD_NORMS | _EXPERTS),
+    "olmoe": _Architecture(_LLAMA | _HEAD_NORMS | _EXPERTS),
     "phi3": _Architecture(_FUSED_ATTENTION | _FUSED_MLP | _PRE_NORMS),
     "olmo2": _Architecture(_ATTENTION | _MLP | _HEAD_NORMS | _POST_NORMS),
     "gemma2": _Architecture(_ATTENTION | _MLP | _SANDWICH_NORMS, norm_add=-1.0),
@@ -106,6 +134,7 @@ def hf_tensor(arch: str, gguf_name: str, config: Mapping[str, Any]) -> GgufTenso
         hf_name=f"{prefix}{inner}.{match['param']}",
         rows=_row_order(part, config) if known.interleaved else None,
         add=known.norm_add if part.endswith("norm") else 0.0,
+        lifted=part == "ffn_gate_inp_shexp",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -97,11 +97,25 @@ def _from_safetensors(view: TensorView) -> StoredTensor:
 def _from_gguf(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[StoredTensor]:
     for tensor in iter_gguf(checkpoint):
         placed = _placed(checkpoint, tensor, config)
-        if placed is not None:
-            dtype = _GGUF_PLAIN.get(tensor.type_name.lower())
-            kind = tensor.type_name.lower() if dtype is None else _torch_name(dtype)
-            yield StoredTensor(
-                placed.hf_name, tensor.name, tensor.file, kind, tensor.shape, tensor.data, placed.rows, placed.add)
+        if placed is None:
+            continue
+        dtype = _GGUF_PLAIN.get(tensor.type_name.lower())
+        kind = tensor.type_name.lower() if dtype is None else _torch_name(dtype)
+        shape = (1, *tensor.shape) if placed.lifted and len(tensor.shape) == 1 else tensor.shape
+        whole = StoredTensor(
+            placed.hf_name, tensor.name, tensor.file, kind, shape, tensor.data, placed.rows, placed.add)
+        yield from _experts(whole) if placed.stacked else (whole,)
+
+
+def _experts(stack: StoredTensor) -> Iterator[StoredTensor]:
+    """Each expert's matrix of those that a file stacks."""
+    if len(stack.shape) != 3:
+        raise LoadError(f"{stack.file}: tensor {stack.stored_name!r} of shape {stack.shape} is no stack of matrices")
+    count, *shape = stack.shape
+    size = stack.data.nbytes // count
+    for number in range(count):
+        data = stack.data[number * size : (number + 1) * size]
+        yield replace(stack, name=stack.name.format(e=number), shape=tuple(shape), data=data)
 
 
 def _placed(checkpoint: Checkpoint, tensor: GgufTensor, config: Mapping[str, Any]) -> Any:
