@@ -66,6 +66,7 @@ from turret.contracts.sample import SampleFault, SampleOutcome, SampleRow
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import WatchableWorker, Worker, WorkerOrder, WorkerPlatform
 from turret.plugins.kinds import KINDS
+    ThinkingMarks,
 
 CONTRACT_VERSIONS = {kind.name: kind.api for kind in KINDS.values()}
 
@@ -145,3 +146,4 @@ __all__ = [
     "WorkerOrder",
     "WorkerPlatform",
 ]
+    "ThinkingMarks",

@@ -1,9 +1,12 @@
 """Contracts `tool_parser` and `reasoning_parser`: from model text to tool calls and reasoning.
 
-Owns: the Protocols and their events. No HTTP types. Version 1.1.
+Owns: the Protocols and their events. No HTTP types. Version 1.2.
 
 1.1: a parser may have `special_tokens`, a sequence of strings: special tokens among them reach it even where the client
 asked to skip special tokens. A tool parser may emit `ReasoningDelta`, in formats that mark reasoning themselves.
+
+1.2: a reasoning parser may have `thinking(ctx)`, which says between which marks reasoning stands, so that a budget for
+it can be kept; None where it cannot say.
 
 The result must not depend on how the stream was cut, and nothing emitted is ever taken back.
 """
@@ -21,6 +24,7 @@ __all__ = [
     "ParserSession",
     "ReasoningDelta",
     "ReasoningParser",
+    "ThinkingMarks",
     "ToolArgumentsDelta",
     "ToolCallEnd",
     "ToolCallStart",
@@ -76,6 +80,22 @@ class ParserContext:
     tools: Sequence[dict[str, Any]] = ()
     template_kwargs: tuple[tuple[str, Any], ...] = ()
     prompt_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingMarks:
+    """Where reasoning begins and ends in one answer, as text.
+
+    It has `begun` with the answer, or begins after one of `starts`; it ends at one of `ends`, or of `ends_too`, which
+    belong to what follows. `force` is what to write to end it and go on with the answer. With `again` it may come back.
+    """
+
+    force: str
+    ends: tuple[str, ...]
+    starts: tuple[str, ...] = ()
+    ends_too: tuple[str, ...] = ()
+    begun: bool = False
+    again: bool = False
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from turret.messages.request import FinishReason, Request, TokenEvent, TokenLogp
 from turret.messages.step import NewRequest, RequestResult, RunningRequest, StepPlan, StepResult, WorkerFacts
 
 __all__ = [
+from turret.messages.thinking import ThinkingBudget
     "Abort",
     "ClientFrame",
     "EngineFailure",
@@ -48,6 +49,7 @@ __all__ = [
     "TokenLogprobs",
     "Utility",
     "UtilityReply",
+    "ThinkingBudget",
     "Watch",
     "WorkerFacts",
 ]

@@ -55,7 +55,7 @@ KINDS: Mapping[str, Kind] = _table(
     Kind("quant", "turret.quant", "1.0", _roles(WORKER)),
     Kind("model", "turret.models", "1.0", _roles(WORKER)),
     Kind("tool_parser", "turret.parsers", "1.1", _roles(FRONT), opens=_roles("open")),
-    Kind("reasoning_parser", "turret.parsers", "1.1", _roles(FRONT), opens=_roles("open")),
+    Kind("reasoning_parser", "turret.parsers", "1.2", _roles(FRONT), opens=_roles("open")),
     Kind("op", "turret.ops", "1.0", _roles(WORKER)),
     Kind("structured", "turret.structured", "1.0", _roles(ENGINE), opens=_roles("compile")),
     Kind("loader", "turret.loaders", "1.0", _roles(WORKER)),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turret.contracts import ContentDelta, ParserContext, ReasoningDelta
+from turret.contracts import ContentDelta, ParserContext, ReasoningDelta, ThinkingMarks
 from turret.testing.parsers import merged, parse
 from turret_parser_reasoning.conformance import ANSWERS
 from turret_parser_reasoning.plugin import VariantParser
@@ -68,3 +68,29 @@ def test_reasoning_streams() -> None:
     session = VariantParser(Tags(always=True)).open(ParserContext())
     assert session.feed("hello </thi", []) == [ReasoningDelta("hello ")]
     assert session.feed("ng", []) == [ReasoningDelta("</thing")]
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+def test_a_forced_end_ends_it(name: str) -> None:
+    """What a family's marks say of themselves is what its parser reads: opened, reasoned, forced to end, answered."""
+    prompt = ParserContext(prompt_tail="assistant:", template_kwargs=(("thinking", True), ("enable_thinking", True)))
+    marks = VariantParser(VARIANTS[name]).thinking(prompt)
+    if marks is None:
+        assert name in ("minimax_m2_append_think", "minimax-append-think")
+        return
+    start = "" if marks.begun else marks.starts[0]
+    reasoning, content = read(name, f"{start}so be it{marks.force}The answer.", prompt)
+    assert (reasoning.strip(), content.strip()) == ("so be it", "The answer.")
+    reasoning, content = read(name, f"{start}{marks.force}The answer.", prompt)
+    assert (reasoning.strip(), content.strip()) == ("", "The answer.")
+
+
+def test_where_reasoning_stands() -> None:
+    qwen = VariantParser(VARIANTS["qwen3"])
+    closed, opened = ParserContext(prompt_tail="assistant\n"), ParserContext(prompt_tail="assistant\n<think>\n")
+    expected = ThinkingMarks("</think>", ("</think>",), ("<think>",), ("<tool_call>",))
+    assert qwen.thinking(closed) == expected
+    begun = qwen.thinking(opened)
+    assert begun is not None and begun.begun
+    spaced = VariantParser(VARIANTS["step3p5"]).thinking(closed)
+    assert spaced is not None and spaced.ends == ("</think>",) and spaced.force == "</think>"

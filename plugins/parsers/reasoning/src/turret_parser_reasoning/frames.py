@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turret.contracts import ParserContext, ThinkingMarks
 from turret.parsing import Marks, Reading, Source
 from turret_parser_reasoning.split import Split
 
@@ -27,6 +28,13 @@ class Harmony:
     def marks(self) -> Sequence[str]:
         """See `Format`."""
         return (START, CHANNEL, MESSAGE, "<|constrain|>", *ENDS)
+
+    def thinking(self, context: ParserContext) -> ThinkingMarks:
+        """See `Format`. The final channel follows a forced end: what a model would write after a plain one is its."""
+        analysis = f"{CHANNEL}analysis{MESSAGE}"
+        force = f"<|end|>{START}assistant{CHANNEL}final{MESSAGE}"
+        begun = context.prompt_tail.endswith(analysis)
+        return ThinkingMarks(force, ENDS, (analysis,), (START, CHANNEL), begun, again=True)
 
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""
@@ -67,6 +75,11 @@ class Inkling:
         """See `Format`."""
         return (MODEL, TEXT, THINKING, INVOKE, END)
 
+    def thinking(self, context: ParserContext) -> ThinkingMarks:
+        """See `Format`."""
+        begun = context.prompt_tail.endswith(THINKING)
+        return ThinkingMarks(f"{END}{MODEL}{TEXT}", (END,), (THINKING,), begun=begun, again=True)
+
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""
         marks, blocks = Marks(self.marks()), Marks((TEXT, THINKING, INVOKE, END))
@@ -92,6 +105,10 @@ class AppendThink:
     def marks(self) -> Sequence[str]:
         """See `Format`."""
         return ("<think>", "</think>")
+
+    def thinking(self, context: ParserContext) -> None:
+        """See `Format`."""
+        return None
 
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""

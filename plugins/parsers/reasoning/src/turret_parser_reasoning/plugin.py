@@ -5,7 +5,7 @@ Owns nothing but the contract's members. Entry points name attributes of this mo
 
 from __future__ import annotations
 
-from turret.contracts import ParserContext
+from turret.contracts import ParserContext, ThinkingMarks
 from turret_parser_reasoning.split import Format, Session
 from turret_parser_reasoning.variants import VARIANTS
 
@@ -13,9 +13,9 @@ __all__ = ["VariantParser"]
 
 
 class VariantParser:
-    """Contract `reasoning_parser`, 1.1, for one variant."""
+    """Contract `reasoning_parser`, 1.2, for one variant."""
 
-    api = "1.1"
+    api = "1.2"
     kind = "reasoning_parser"
 
     def __init__(self, format: Format) -> None:
@@ -25,6 +25,10 @@ class VariantParser:
     def open(self, ctx: ParserContext) -> Session:
         """A session for one answer."""
         return Session(self._format, ctx)
+
+    def thinking(self, ctx: ParserContext) -> ThinkingMarks | None:
+        """Between which marks reasoning stands in an answer."""
+        return self._format.thinking(ctx)
 
 
 _PARSERS = {name.replace("-", "_"): VariantParser(format) for name, format in VARIANTS.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from turret.contracts import ContentDelta, ParserContext, ParserEvent, ReasoningDelta
+from turret.contracts import ContentDelta, ParserContext, ParserEvent, ReasoningDelta, ThinkingMarks
 from turret.parsing import Reading, Source
 
 __all__ = ["Format", "Session", "Split"]
@@ -45,6 +45,9 @@ class Format(Protocol):
 
     def marks(self) -> Sequence[str]:
         """Strings that it looks for; those that are special tokens must not be skipped."""
+
+    def thinking(self, context: ParserContext) -> ThinkingMarks | None:
+        """Between which marks reasoning stands; None where nothing is split."""
 
 
 class Session:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from turret.contracts import ParserContext, ThinkingMarks
 from turret.parsing import Marks, Reading, Source
 from turret_parser_reasoning.split import Split
 
@@ -60,6 +61,12 @@ class Tags:
         on = value.lower() not in OFF if isinstance(value, str) else bool(value)
         return on and (self.always or self.in_prompt)
 
+    def thinking(self, context: ParserContext) -> ThinkingMarks:
+        """See `Format`. Of spellings that differ in white space around a tag, the tag alone is looked for."""
+        ends = _shortest(self.closers)
+        begun = self.begins_open(context.prompt_tail, dict(context.template_kwargs))
+        return ThinkingMarks(ends[0], ends, _shortest(self.openers), self.ends_too, begun, self.again)
+
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""
         opened = self.begins_open(split.context.prompt_tail, dict(split.context.template_kwargs))
@@ -95,3 +102,8 @@ class Tags:
                 return
             if mark in self.openers:
                 yield from self._reasoning(source, split)
+
+
+def _shortest(spellings: Sequence[str]) -> tuple[str, ...]:
+    """Without those that hold another one."""
+    return tuple(one for one in spellings if not any(other != one and other in one for other in spellings))
