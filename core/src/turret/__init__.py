@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turret.llm import LLM, CompletionOutput, RequestOutput
     from turret.sampling import SamplingParams
+    from turret.structured import StructuredOutputsParams
 
-__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = ["LLM", "CompletionOutput", "RequestOutput", "SamplingParams", "StructuredOutputsParams", "__version__"]
 
 _HOMES = {
     "LLM": "turret.llm",
     "RequestOutput": "turret.llm",
     "CompletionOutput": "turret.llm",
     "SamplingParams": "turret.sampling",
+    "StructuredOutputsParams": "turret.structured",
 }
 
 

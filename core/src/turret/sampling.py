@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from turret.errors import RequestError
+from turret.structured import StructuredOutputsParams, structured_outputs
 
 __all__ = ["GREEDY_EPSILON", "MAX_N", "MIN_TEMPERATURE", "RepetitionDetection", "SamplingParams"]
 
@@ -93,6 +94,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     repetition_detection: RepetitionDetection | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     extra_args: dict[str, Any] | None = None
     skip_reading_prefix_cache: bool | None = None
 
@@ -155,6 +157,8 @@ def _normalize(p: SamplingParams) -> None:
         elif value is False:
             _set(p, field, None)
     _require_finite(p)
+    if isinstance(p.structured_outputs, dict):
+        _set(p, "structured_outputs", structured_outputs(p.structured_outputs))
     if isinstance(p.stop, str):
         _set(p, "stop", [p.stop])
     if p.seed == -1:

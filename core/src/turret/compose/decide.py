@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config
+from turret.compose.grammars import structured_backends
 from turret.compose.placement import Replica, choose_device
 from turret.compose.spec import EngineSpec
 from turret.config import EngineConfig
@@ -25,6 +26,7 @@ from turret.contracts import (
     ModelArchitecture,
     Platform,
     QuantMethod,
+    StructuredBackend,
 )
 from turret.errors import ConfigError, LoadError, PluginError
 from turret.plugins import PluginHost
@@ -56,6 +58,7 @@ class Decision:
     quant: QuantMethod | None
     attention: AttentionBackend
     device: DeviceInfo
+    structured: Mapping[str, StructuredBackend] = dataclasses.field(default_factory=dict)
 
     @property
     def device_index(self) -> int:
@@ -96,7 +99,8 @@ def decide(spec: EngineSpec, host: PluginHost, *, settled: bool = False) -> Deci
     architecture = _choose_architecture(spec, host, model_config)
     quant = _choose_quant(spec, host, model_config)
     attention = _choose_attention(config, host, platform, (architecture, model_config, device.index))
-    return Decision(config, model_config, platform, architecture, quant, attention, device)
+    structured = {} if config.model.skip_tokenizer_init else structured_backends(host, config.structured)
+    return Decision(config, model_config, platform, architecture, quant, attention, device, structured)
 
 
 def attention_query(config: EngineConfig, need: Any, device: str) -> AttentionQuery:

@@ -18,6 +18,7 @@ from turret.contracts import (
     QuantMethod,
     ReasoningParser,
     SchedulerPolicy,
+    StructuredBackend,
     ToolParser,
 )
 from turret.plugins import HostSettings, Plan, PluginHost, Policy, parse_settings, read_plan
@@ -34,6 +35,7 @@ CONTRACTS: Mapping[str, type] = {
     "reasoning_parser": ReasoningParser,
     "policy": SchedulerPolicy,
     "endpoint": Endpoint,
+    "structured": StructuredBackend,
 }
 """The Protocol that plugins of each kind must satisfy, for the kinds that have one."""
 

@@ -16,12 +16,14 @@ from turret.checkpoint import Checkpoint
 from turret.compose.engine import build_engine
 from turret.compose.engines import engine_client, launch_engines
 from turret.compose.find import find_model
+from turret.compose.grammars import grammar_service
 from turret.compose.server import generation_defaults
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
 from turret.engine import InprocEngine, OfflineFleet
 from turret.errors import ConfigError
+from turret.grammars import GrammarService
 from turret.text import TextProcessor
 
 __all__ = ["OfflineParts", "build_offline"]
@@ -37,6 +39,7 @@ class OfflineParts:
     max_model_len: int
     vocab_size: int
     generation_defaults: Mapping[str, Any]
+    grammars: GrammarService
 
 
 def build_offline(
@@ -48,8 +51,10 @@ def build_offline(
     text = open_text(config, checkpoint, found.max_model_len)
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
     engine = _engine(spec, progress)
+    grammars = grammar_service(config.engine, text, checkpoint, lambda: engine.call("worker", "grammars"))
     return OfflineParts(
-        text, engine, checkpoint, found.max_model_len, engine.ready.vocab_size, generation_defaults(config, checkpoint),
+        text, engine, checkpoint, found.max_model_len, engine.ready.vocab_size,
+        generation_defaults(config, checkpoint), grammars,
     )  # fmt: skip
 
 

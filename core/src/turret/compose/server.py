@@ -5,6 +5,8 @@ Owns: the order in which a server starts. Loads neither torch nor transformers: 
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from turret.checkpoint import Checkpoint, read_json
 from turret.compose.engines import engine_client, launch_engines
 from turret.compose.find import FoundModel, find_model
 from turret.compose.front_plugins import FrontPlugins, front_plugins
+from turret.compose.grammars import grammar_service
 from turret.compose.spec import EngineSpec
 from turret.compose.text import open_text
 from turret.config import Config
@@ -28,6 +31,8 @@ from turret.text import TextProcessor
 __all__ = [
     "FrontSide", "PendingServer", "begin_server", "cache_facts", "generation_defaults", "open_front_side",
 ]  # fmt: skip
+
+logger = logging.getLogger("turret.compose")
 
 _TAKEN = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 """The values of a generation config that become defaults of requests."""
@@ -62,7 +67,29 @@ class FrontSide:
             hooks=self.plugins.hooks,
             parsers=self.plugins.parsers,
             endpoints=self.plugins.endpoints,
+            grammars=grammar_service(self.config.engine, self.text, self.checkpoint, _warmer(client)),
         )
+
+
+def _warmer(client: Client) -> Callable[[], None]:
+    """Has the workers load what follows grammars while the first one is compiled; called from any thread."""
+    loop = asyncio.get_running_loop()
+    kept: set[asyncio.Task[Any]] = set()
+
+    def begin() -> None:
+        task = loop.create_task(client.call("worker", "grammars"))
+        kept.add(task)
+        task.add_done_callback(ended)
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        kept.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("the workers were not told to load structured output: %s", error)
+
+    def warm() -> None:
+        loop.call_soon_threadsafe(begin)
+
+    return warm
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import msgspec
 
 from turret.checkpoint import CheckpointKind, read_ahead
 from turret.compose.decide import Decision, decide
+from turret.compose.grammars import CheckpointGrammars
 from turret.compose.hosts import host_from_plan
 from turret.compose.logs import setup_logging
 from turret.compose.own_worker import own_worker
@@ -65,7 +66,8 @@ def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Wo
     if config.load.safetensors_load_strategy == "eager" and spec.checkpoint.kind is CheckpointKind.SAFETENSORS:
         for file in spec.checkpoint.weight_files:
             read_ahead(file)
-    parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant)
+    grammars = CheckpointGrammars(decision.structured, spec.checkpoint, config) if decision.structured else None
+    parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant, grammars=grammars)
     source = ModelSource(
         spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed,
         config.load.packed_cache,

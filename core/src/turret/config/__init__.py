@@ -18,6 +18,7 @@ from turret.config.sections import (
     PluginConfig,
     SchedulerConfig,
 )
+from turret.config.structured import StructuredConfig
 
 __all__ = [
     "CacheConfig",
@@ -32,6 +33,7 @@ __all__ = [
     "PluginConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "StructuredConfig",
     "TlsConfig",
     "option_table",
 ]

@@ -13,7 +13,6 @@ __all__ = ["Refusal", "refusal", "refused_names"]
 
 _FEATURES = {
     "tool-server": ("tools are run by the client in this version, not by the server", "tool-server"),
-    "structured": ("structured outputs are not in this version", "structured-outputs-config"),
     "lora": (
         "adapters are not in this version; merge the adapter into the weights and serve those",
         "lora-modules enable-lora max-loras max-lora-rank lora-dtype max-cpu-loras fully-sharded-loras "

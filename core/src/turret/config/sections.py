@@ -14,6 +14,7 @@ from typing import Any
 
 from turret.config.front import ObservabilityConfig, ServerConfig, TlsConfig
 from turret.config.options import check_value, opt, option_table, require
+from turret.config.structured import StructuredConfig
 from turret.errors import ConfigError
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PluginConfig",
     "SchedulerConfig",
     "ServerConfig",
+    "StructuredConfig",
     "TlsConfig",
 ]
 
@@ -233,6 +235,7 @@ class EngineConfig:
     device: DeviceConfig
     plugins: PluginConfig
     observability: ObservabilityConfig
+    structured: StructuredConfig = dataclasses.field(default_factory=StructuredConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,7 @@ class Config:
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
     observability: ObservabilityConfig = dataclasses.field(default_factory=ObservabilityConfig)
+    structured: StructuredConfig = dataclasses.field(default_factory=StructuredConfig)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Config:
@@ -275,4 +279,4 @@ class Config:
     def engine(self) -> EngineConfig:
         """The sections an engine process needs."""
         return EngineConfig(self.model, self.load, self.cache, self.scheduler, self.parallel, self.device, self.plugins,
-                            self.observability)
+                            self.observability, self.structured)

@@ -53,6 +53,7 @@ from turret.contracts.parsers import (
     ParserSession,
     ReasoningDelta,
     ReasoningParser,
+    ThinkingMarks,
     ToolArgumentsDelta,
     ToolCallEnd,
     ToolCallStart,
@@ -63,10 +64,17 @@ from turret.contracts.policy import DisplacingPolicy, RequestView, SchedulerPoli
 from turret.contracts.profiling import KernelTime, ProfilingPlatform
 from turret.contracts.quant import LayerSpec, ParamSpec, QuantContext, QuantizedWeight, QuantMethod, QuantSpec
 from turret.contracts.sample import SampleFault, SampleOutcome, SampleRow
+from turret.contracts.structured import (
+    Grammar,
+    GrammarCompiler,
+    GrammarMatcher,
+    GrammarSpec,
+    StructuredBackend,
+    Vocabulary,
+)
 from turret.contracts.verdict import Verdict
 from turret.contracts.worker import WatchableWorker, Worker, WorkerOrder, WorkerPlatform
 from turret.plugins.kinds import KINDS
-    ThinkingMarks,
 
 CONTRACT_VERSIONS = {kind.name: kind.api for kind in KINDS.values()}
 
@@ -93,6 +101,10 @@ __all__ = [
     "EndpointHost",
     "EndpointRoute",
     "EndpointStream",
+    "Grammar",
+    "GrammarCompiler",
+    "GrammarMatcher",
+    "GrammarSpec",
     "GraphRecorder",
     "KVLayout",
     "KVSpec",
@@ -133,12 +145,15 @@ __all__ = [
     "Routing",
     "StepBindings",
     "StorableKernel",
+    "StructuredBackend",
+    "ThinkingMarks",
     "ToolArgumentsDelta",
     "ToolCallEnd",
     "ToolCallStart",
     "ToolParser",
     "Variation",
     "Verdict",
+    "Vocabulary",
     "WatchableWorker",
     "WeightRule",
     "Worker",
@@ -146,4 +161,3 @@ __all__ = [
     "WorkerOrder",
     "WorkerPlatform",
 ]
-    "ThinkingMarks",

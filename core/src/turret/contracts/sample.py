@@ -5,7 +5,8 @@ Owns: `SampleRow` and `SampleOutcome`. Knows no kernel and no request.
 One uniform number decides a row (docs/decisions/0003): rules change single logits, filters choose which tokens stay,
 and the number inverts the cumulative distribution of what stays, in the order of ids.
 
-Order of the rules: allowed ids, banned ids, bias, then penalties of seen ids (repetition, then presence and frequency).
+Order of the rules: allowed ids, the mask, banned ids, bias, then penalties of seen ids (repetition, then presence and
+frequency).
 Order of the filters: min-p (relative to the most likely token), top-k, then top-p over what is left. Of equal logits
 the lower id comes first.
 """
@@ -40,6 +41,9 @@ class SampleRow:
     in [0, 1). Rules that are None are off; arrays are contiguous, every id is within the vocabulary, `allowed` ascends
     and is not empty, `seen` are distinct and `counts` say how often each was generated (0: it is in the prompt only).
 
+    `mask` holds a bit for each token, bit i of word w for token 32 * w + i, and may be longer than the vocabulary: a
+    token without its bit must not come. Only an op that says so gets one: a callable with a true `masks`.
+
     `logprobs` None: no log-probabilities, else how many of the most likely tokens to report. They are of the logits
     before any rule, and the logits themselves where `normalize` is off.
     """
@@ -58,6 +62,7 @@ class SampleRow:
     repetition: float = 1.0
     presence: float = 0.0
     frequency: float = 0.0
+    mask: NDArray[np.int32] | None = None
     logprobs: int | None = None
     normalize: bool = True
 

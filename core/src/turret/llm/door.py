@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from turret.compose.offline import build_offline
+from turret.compose.offline import OfflineParts, build_offline
 from turret.config import Config, option_table
 from turret.config.refused import refusal
 from turret.errors import ConfigError, EngineError, NotSupportedError, RequestError
@@ -24,6 +24,7 @@ from turret.sampling import SamplingParams
 from turret.server.beam_steps import check_beams, first_requests
 from turret.server.expansion import Expander, Generation
 from turret.server.lengths import Limits
+from turret.server.structure import program_of
 from turret.text import ChatOptions, ContentFormat, Tokenizer
 
 __all__ = ["LLM"]
@@ -55,7 +56,7 @@ class LLM:
         self._expander = Expander(self.config.model.seed, parts.checkpoint.eos_token_ids, parts.text)
         self._limits = Limits(parts.max_model_len)
         self._serial = 0
-        self._closer = weakref.finalize(self, parts.engine.shutdown)
+        self._closer = weakref.finalize(self, _end, parts)
 
     def generate(
         self,
@@ -204,9 +205,15 @@ class LLM:
             prompts=(prompt.token_ids,),
             params=params,
             max_tokens=(room if params.max_tokens is None else min(room, params.max_tokens),),
+            grammar=program_of(self._parts.grammars, params.structured_outputs, self.config.structured),
             priority=priority,
             cache_salt=prompt.cache_salt,
         )
+
+
+def _end(parts: OfflineParts) -> None:
+    parts.grammars.close()
+    parts.engine.shutdown()
 
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from turret.messages.frames import (
     UtilityReply,
     Watch,
 )
+from turret.messages.grammar import GrammarProgram
 from turret.messages.kv import KVCacheConfig, KVGroup, KVGroupKind
 from turret.messages.request import FinishReason, Request, TokenEvent, TokenLogprobs
 from turret.messages.step import NewRequest, RequestResult, RunningRequest, StepPlan, StepResult, WorkerFacts
+from turret.messages.thinking import ThinkingBudget
 
 __all__ = [
-from turret.messages.thinking import ThinkingBudget
     "Abort",
     "ClientFrame",
     "EngineFailure",
@@ -34,6 +35,7 @@ from turret.messages.thinking import ThinkingBudget
     "Events",
     "FinishReason",
     "Forget",
+    "GrammarProgram",
     "KVCacheConfig",
     "KVGroup",
     "KVGroupKind",
@@ -45,11 +47,11 @@ from turret.messages.thinking import ThinkingBudget
     "StepPlan",
     "StepResult",
     "Submit",
+    "ThinkingBudget",
     "TokenEvent",
     "TokenLogprobs",
     "Utility",
     "UtilityReply",
-    "ThinkingBudget",
     "Watch",
     "WorkerFacts",
 ]

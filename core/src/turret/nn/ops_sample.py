@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,6 +58,9 @@ def _ruled(x: Tensor, row: SampleRow) -> Tensor:
         allowed = torch.from_numpy(row.allowed)
         kept[allowed] = x[allowed]
         x = kept
+    if row.mask is not None:
+        bits = np.unpackbits(row.mask.view(np.uint8), bitorder="little", count=x.shape[0])
+        x[torch.from_numpy(bits == 0)] = -torch.inf
     if row.banned is not None:
         x[torch.from_numpy(row.banned)] = -torch.inf
     if row.bias_ids is not None and row.bias is not None:

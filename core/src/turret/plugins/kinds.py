@@ -57,7 +57,7 @@ KINDS: Mapping[str, Kind] = _table(
     Kind("tool_parser", "turret.parsers", "1.1", _roles(FRONT), opens=_roles("open")),
     Kind("reasoning_parser", "turret.parsers", "1.2", _roles(FRONT), opens=_roles("open")),
     Kind("op", "turret.ops", "1.0", _roles(WORKER)),
-    Kind("structured", "turret.structured", "1.0", _roles(ENGINE), opens=_roles("compile")),
+    Kind("structured", "turret.structured", "1.0", _roles(FRONT, WORKER), opens=_roles("open")),
     Kind("loader", "turret.loaders", "1.0", _roles(WORKER)),
     Kind("executor", "turret.executors", "1.0", _roles(ENGINE)),
     Kind("kv_connector", "turret.kv_connectors", "1.0", _roles(ENGINE, WORKER), opt_in=True),

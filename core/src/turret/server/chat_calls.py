@@ -13,6 +13,7 @@ from turret.server.conversation import check_tools, render
 from turret.server.results import Run
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
+from turret.server.structure import grammar_of
 from turret.server.wire import ChatRequest
 from turret.text import ChatPrompt
 
@@ -51,7 +52,8 @@ async def begin_chat(state: ServerState, context: CallContext, body: ChatRequest
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
     prompt = await render(state, body)
-    job = replace(state.job(context, [prompt.token_ids], params, body), shown=shown_tokens(state, calls_tools))
+    grammar = await grammar_of(state, params)
+    job = replace(state.job(context, [prompt.token_ids], params, body, grammar), shown=shown_tokens(state, calls_tools))
     # Before the run takes its place in the queue: opening a session may fail.
     readers = answer_readers(state, body, prompt.text, params.n, calls_tools)
     return BegunChat(state.generator.start(job), prompt, readers)

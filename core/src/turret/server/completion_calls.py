@@ -12,6 +12,7 @@ from turret.server.prompts import Prompt, read_prompts
 from turret.server.results import Run
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
+from turret.server.structure import grammar_of
 from turret.server.wire import CompletionRequest
 
 __all__ = ["BegunCompletion", "begin_completion"]
@@ -44,5 +45,6 @@ async def begin_completion(state: ServerState, context: CallContext, body: Compl
     if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
         params = params.replace(prompt_logprobs=body.logprobs)
     prompts = await read_prompts(state.text, body)
-    job = state.job(context, [p.token_ids for p in prompts], params, body)
+    grammar = await grammar_of(state, params)
+    job = state.job(context, [p.token_ids for p in prompts], params, body, grammar)
     return BegunCompletion(state.generator.start(job), prompts, scoring)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turret.messages import Request
+from turret.messages import GrammarProgram, Request
 from turret.sampling import SamplingParams
 from turret.text import TextProcessor
 
@@ -34,7 +34,8 @@ class Generation:
 
     `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique. With a
     `length_penalty` it is a beam search of width `params.n`. Streams bring `stream_interval` tokens a chunk.
-    Special tokens in `shown` are text even if others are skipped: whoever reads the answer needs them.
+    Special tokens in `shown` are text even if others are skipped: whoever reads the answer needs them. `grammar` is
+    what `params.structured_outputs` came to.
     """
 
     request_id: str
@@ -50,6 +51,7 @@ class Generation:
     stream_interval: int = 1
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     shown: frozenset[int] = frozenset()
+    grammar: GrammarProgram | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -75,6 +77,8 @@ class Expander:
         if seed is None:
             seed = derive_seed(self._server_seed, serial + 1)
         params = job.params.replace(n=1, seed=None) if job.params.n > 1 else job.params
+        if params.structured_outputs is not None:
+            params = params.replace(structured_outputs=None)  # the engine follows `grammar`
         bad_words = self._text.bad_words_ids(job.params.bad_words)
         arrival = job.arrival_time or time.time()
         return [
@@ -92,6 +96,7 @@ class Expander:
                 cache_salt=job.cache_salt,
                 tenant=job.tenant,
                 queue_deadline=job.queue_deadline,
+                grammar=job.grammar,
             )
             for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
             for k in range(job.params.n)

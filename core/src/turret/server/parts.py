@@ -11,6 +11,7 @@ from typing import Any
 
 from turret.contracts import Endpoint, ReasoningParser, ToolParser
 from turret.engine import Client
+from turret.grammars import GrammarService
 from turret.plugins import Hooks
 from turret.server.peers import Alone, Peers
 from turret.text import TextProcessor
@@ -38,7 +39,8 @@ class ServerParts:
     unknown); `cache_facts` are the settings of each engine's, for the metric that shows them. `hooks` are the listeners
     to tell of requests. `parsers` read reasoning and tool calls, where the operator chose some; `endpoints` are
     further APIs. Where several front ends share the engines, `peers` are all of them, `ledger` counts what waits at any
-    of them, and `first_serial` keeps the ids and seeds of their requests apart.
+    of them, and `first_serial` keeps the ids and seeds of their requests apart. `grammars` compiles
+    the forms that answers are asked to have.
     """
 
     text: TextProcessor
@@ -57,3 +59,4 @@ class ServerParts:
     peers: Peers = field(default_factory=Alone)
     ledger: Ledger = field(default_factory=lambda: Ledger(columns=2))
     first_serial: int = 0
+    grammars: GrammarService | None = None

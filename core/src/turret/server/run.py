@@ -135,6 +135,8 @@ async def run_server(
         for task in tasks:
             task.cancel()
         listener.close()
+        if parts.grammars is not None:
+            await asyncio.to_thread(parts.grammars.close)
         await parts.client.shutdown()
         if (tracer := state.generator.tracer) is not None:
             await asyncio.to_thread(tracer.close)

@@ -11,6 +11,7 @@ from typing import Any
 
 from turret.errors import RequestError
 from turret.sampling import SamplingParams
+from turret.server.structure import wanted_form
 from turret.server.wire import CallFields, SamplingFields
 
 __all__ = ["check_call", "check_supported", "sampling_params"]
@@ -40,7 +41,6 @@ COPIED = (
 """Fields taken from the body when present."""
 
 REFUSED = {
-    "structured_outputs": "structured outputs are not available in this version; leave the field out",
     "thinking_token_budget": "a budget for reasoning is not available in this version; use max_tokens",
     "vllm_xargs": "no plugin of this server reads extension arguments; leave the field out",
     "ec_transfer_params": "this server has no encoder to transfer from",
@@ -68,6 +68,7 @@ def sampling_params(
             chosen[name] = value
     if fields.use_beam_search:
         chosen["temperature"] = 1.0  # beams are ranked by what the model says, whatever the temperature
+    chosen["structured_outputs"] = wanted_form(fields)
     return SamplingParams(logprobs=logprobs, max_tokens=max_tokens, **chosen)
 
 
@@ -94,11 +95,6 @@ def check_supported(fields: SamplingFields) -> None:
     for name, sentence in REFUSED.items():
         if getattr(fields, name):
             raise RequestError(f"{name}: {sentence}", name)
-    form = (fields.response_format or {}).get("type", "text")
-    if form != "text":
-        raise RequestError(
-            f"response_format of type {form!r} is not available in this version; only 'text' is", "response_format"
-        )
     if fields.stream and fields.prompt_logprobs is not None and fields.prompt_logprobs != 0:
         raise RequestError("prompt_logprobs cannot be streamed; set stream to false", "prompt_logprobs")
     if fields.stream_interval is not None and fields.stream_interval < 1:

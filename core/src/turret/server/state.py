@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from turret.config import Config
 from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
+from turret.messages import GrammarProgram
 from turret.sampling import MAX_N, SamplingParams
 from turret.server.admission import queue_deadline
 from turret.server.expansion import Generation
@@ -105,9 +106,11 @@ class ServerState:
             )
 
     def job(
-        self, call: CallContext, prompts: list[list[int]], params: SamplingParams, fields: SamplingFields
-    ) -> Generation:
-        """A checked generation: parameters against the model, each prompt against the context."""
+        self, call: CallContext, prompts: list[list[int]], params: SamplingParams, fields: SamplingFields,
+        grammar: GrammarProgram | None = None,
+    ) -> Generation:  # fmt: skip
+        """A checked generation: parameters against the model, each prompt against the context. `grammar` is what
+        `params.structured_outputs` came to."""
         if len(prompts) * params.n > MAX_CHOICES:
             raise RequestError(
                 f"{len(prompts)} prompts with n={params.n} are {len(prompts) * params.n} choices, more than the "
@@ -119,6 +122,9 @@ class ServerState:
             raise RequestError("stop needs a tokenizer, and this server runs without one; use stop_token_ids", "stop")
         if fields.length_penalty not in (None, 1.0) and not fields.use_beam_search:
             raise RequestError("length_penalty ranks the results of use_beam_search; set that too", "length_penalty")
+        if grammar is not None and fields.use_beam_search:
+            raise RequestError("use_beam_search cannot keep to structured_outputs or response_format; leave one out",
+                               "use_beam_search")
         field = "max_completion_tokens" if getattr(fields, "max_completion_tokens", None) else "max_tokens"
         limits = tuple(self.limits.resolve(len(p), params.max_tokens, field) for p in prompts)
         if params.min_tokens > min(limits):
@@ -138,6 +144,7 @@ class ServerState:
             trace_headers=call.trace_headers,
             length_penalty=(1.0 if fields.length_penalty is None else fields.length_penalty)
             if fields.use_beam_search else None,
+            grammar=grammar,
             stream_interval=max(self.config.scheduler.stream_interval, fields.stream_interval or 1),
         )
 

@@ -31,6 +31,7 @@ BUILDERS: Mapping[str, str] = MappingProxyType(
         "reasoning_parser": "turret.testing.parsers",
         "policy": "turret.testing.policies",
         "endpoint": "turret.testing.endpoints",
+        "structured": "turret.testing.structured",
     }
 )
 """The module whose `build(subject)` yields a kind's own cases; each loads torch only if its kind computes."""

@@ -18,7 +18,7 @@ from turret.testing.cases import Case, NotApplicable, Subject
 __all__ = ["build"]
 
 TORCH_FREE = frozenset(
-    {"platform", "quant", "tool_parser", "reasoning_parser", "policy", "hook", "endpoint", "metrics"}
+    {"platform", "quant", "tool_parser", "reasoning_parser", "policy", "hook", "endpoint", "metrics", "structured"}
 )
 """Kinds that are asked before torch is loaded, or in processes that never load it."""
 

@@ -20,6 +20,7 @@ from turret.text.output import OutputText, TextDelta
 from turret.text.processor import ChatPrompt, TextOptions, TextProcessor, Truncation
 from turret.text.stops import StopAutomaton, StopMatch, StopMatcher
 from turret.text.tokenizer import FastTokenizer, SpecialTokens, Tokenizer
+from turret.text.vocabulary import grammar_vocabulary
 
 __all__ = [
     "ChatOptions",
@@ -39,6 +40,7 @@ __all__ = [
     "Tokenizer",
     "TokenizerOptions",
     "Truncation",
+    "grammar_vocabulary",
     "load_tokenizer",
     "read_template",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turret.messages import NewRequest, RunningRequest, StepPlan
+from turret.worker.grammars import Grammars
 from turret.worker.sampling_rows import SamplingRows
 
 __all__ = ["Batch", "BatchShape", "StepWork"]
@@ -63,7 +64,7 @@ class Batch:
     `tables[g]` int32 [rows, M] are group g's block tables; `prompt_logprobs` maps rows that want them to how many.
     """
 
-    def __init__(self, shape: BatchShape) -> None:
+    def __init__(self, shape: BatchShape, grammars: Grammars | None = None) -> None:
         rows, self._columns = shape.max_num_seqs, shape.max_model_len + _SPARE_TOKENS
         self.shape = shape
         self.tokens: NDArray[np.int32] = np.zeros((rows, self._columns), dtype=np.int32)
@@ -72,7 +73,7 @@ class Batch:
         blocks = -(-self._columns // shape.block_size)
         self.tables: list[NDArray[np.int32]] = [np.zeros((rows, blocks), dtype=np.int32)
                                                 for _ in range(shape.num_groups)]
-        self.sampling = SamplingRows(rows)
+        self.sampling = SamplingRows(rows, shape.vocab_size, grammars)
         self.prompt_logprobs: dict[int, int] = {}
         self._num_blocks: list[list[int]] = [[0] * rows for _ in range(shape.num_groups)]
         self._row_of: dict[str, int] = {}

@@ -111,29 +111,30 @@ class TokenRules:
         if self._penalties is not None:
             self._penalties.append(token)
 
-    def fill(self, row: SampleRow, vocab_size: int) -> None:
-        """Put the rules as they are now into a row of the op `sample`."""
+    def fill(self, row: SampleRow, vocab_size: int, ends: bool = False) -> None:
+        """Put the rules as they are now into a row of the op `sample`; `ends`: a grammar leaves nothing but the end."""
         row.allowed = self._allowed if self._allowed.size else None
         row.bias_ids, row.bias = (self._bias_ids, self._bias) if self._bias.size else (None, None)
-        banned = self._banned(vocab_size)
+        banned = self._banned(vocab_size, ends)
         row.banned = np.array(banned, dtype=np.int64) if banned else None
         if self._penalties is not None:
             self._penalties.fill(row)
 
-    def _banned(self, vocab_size: int) -> list[int]:
-        """Tokens that must not come next: they would end a bad word, or the answer before its minimum length."""
+    def _banned(self, vocab_size: int, ends: bool) -> list[int]:
+        """Tokens that must not come next: they would end a bad word, or the answer before its minimum length (unless
+        its grammar ends there)."""
         found = [word[-1] for word in self._bad_words if _ends_with(self._outputs, word[:-1])]
-        if len(self._outputs) < self._min_tokens:
+        if len(self._outputs) < self._min_tokens and not ends:
             found.extend(self._suppressed.tolist())
         return [token for token in found if token < vocab_size]
 
-    def apply(self, logits: NDArray[np.float32]) -> None:
-        """Change one row of logits [V] in place."""
+    def apply(self, logits: NDArray[np.float32], ends: bool = False) -> None:
+        """Change one row of logits [V] in place; `ends` as in `fill`."""
         if self._allowed.size:
             kept = logits[self._allowed]
             logits.fill(_NOTHING)
             logits[self._allowed] = kept
-        logits[self._banned(logits.size)] = _NOTHING
+        logits[self._banned(logits.size, ends)] = _NOTHING
         if self._bias.size:
             logits[self._bias_ids] += self._bias
         if self._penalties is not None:

@@ -32,6 +32,7 @@ from turret.messages import (
 from turret.nn import LayerFactory, OpTable
 from turret.worker.batch import Batch, BatchShape, StepWork
 from turret.worker.forward import Forward
+from turret.worker.grammars import Grammars
 from turret.worker.inputs import InputBuilder
 from turret.worker.kv_cache import common_layout, make_kv_cache
 from turret.worker.loader import LoadTarget, load_model
@@ -67,6 +68,7 @@ class Runner:
         self._inputs: InputBuilder | None = None
         self._sampler: Sampler | None = None
         self._stages: Stages | None = None
+        self._grammars = None if parts.grammars is None else Grammars(parts.grammars)
 
     def load(self, progress: Callable[[str, float], None] | None = None) -> WorkerFacts:
         """Load the model, try it once and say what was found."""
@@ -125,7 +127,12 @@ class Runner:
         return result
 
     def call(self, method: str, args: list[Any]) -> Any:
-        """A named method: `health`, `memory`, `ops`, `profile` ("start" or "stop"), `reset`."""
+        """A named method: `grammars` (load what follows grammars, without waiting), `health`, `memory`, `ops`,
+        `profile` ("start" or "stop"), `reset`."""
+        if method == "grammars":
+            if self._grammars is not None:
+                self._grammars.prepare()
+            return None
         if method == "health":
             return {"ok": True, "requests": 0 if self._batch is None else len(self._batch)}
         if method == "memory":
@@ -139,7 +146,8 @@ class Runner:
             if self._batch is not None:
                 self._batch.clear()
             return None
-        raise EngineError(f"a worker has no method {method!r}; it has health, memory, ops, pid, profile, reset")
+        raise EngineError(
+            f"a worker has no method {method!r}; it has grammars, health, memory, ops, pid, profile, reset")
 
     def _profile(self, start: bool) -> dict[str, Any] | None:
         """Begin to count, or what was counted since: `steps`, seconds of `stages`, and `kernels`."""
@@ -156,6 +164,8 @@ class Runner:
 
     def close(self) -> None:
         """Let go of everything."""
+        if self._grammars is not None:
+            self._grammars.close()
         self._forward = self._batch = self._inputs = self._sampler = None
 
     def _check_attention(self, factory: LayerFactory, kv_dtype: str) -> None:
@@ -181,7 +191,7 @@ class Runner:
         self._forward.use_cache([])
         self._forward.use_cache(make_kv_cache(self._layout, groups, num_blocks, self._device))
         shape = BatchShape(limits.max_num_seqs, limits.max_model_len, limits.block_size, len(groups), vocab_size)
-        self._batch = Batch(shape)
+        self._batch = Batch(shape, self._grammars)
         self._inputs = InputBuilder(
             self._batch, [group.window for group in groups], limits.max_num_batched_tokens, self._device)
         work = self._batch.apply(trial_plan([TrialRequest([0], 0, [0] * len(groups))]))

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from turret.contracts import SampleFault, SampleOutcome
 from turret.messages import TokenLogprobs
 from turret.worker.filters import Filters, Softmax, draw, draw_all, survivors
+from turret.worker.grammars import forbid
 from turret.worker.logprobs import log_normalizer, token_logprobs
 from turret.worker.maxima import RowMaxima
 from turret.worker.randomness import uniform
@@ -29,7 +30,8 @@ from turret.worker.sampling_rows import SamplingRow, SamplingRows
 
 __all__ = ["LOGPROBS_MODES", "Sampled", "Sampler"]
 
-_NOTHING_LEFT = "allowed_token_ids, bad_words and min_tokens together leave no token to choose from"
+_NOTHING_LEFT = ("allowed_token_ids, bad_words, min_tokens and the form asked for together leave no token to choose "
+                 "from")
 
 LOGPROBS_MODES = ("raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits")
 
@@ -52,6 +54,7 @@ class Sampler:
             raise ValueError(f"logprobs mode {mode!r} is none of {', '.join(LOGPROBS_MODES)}")
         self.vocab_size = vocab_size
         self._op = op
+        self._op_masks = bool(getattr(op, "masks", False))
         self._processed = mode.startswith("processed")
         self._normalize = mode.endswith("logprobs")
         self._work = np.empty(vocab_size, dtype=np.float32)
@@ -64,8 +67,8 @@ class Sampler:
         if state.all_simple(rows):
             return [self._checked(token, value) for token, value in _argmax(logits)]
         entries = [state[row] for row in rows.tolist()]
-        found: list[Sampled | None] = [None] * len(entries)
-        places = [i for i, entry in enumerate(entries) if self._fits(entry)]
+        found: list[Sampled | None] = [_follow(entry) for entry in entries]
+        places = [i for i, entry in enumerate(entries) if found[i] is None and self._fits(entry)]
         if places:
             own = logits if len(places) == len(entries) else logits[places]
             for i, sampled in zip(places, self._by_op(own, [entries[i] for i in places]), strict=True):
@@ -93,6 +96,8 @@ class Sampler:
         """Whether the op serves a row: it reports a few of the most likely tokens, and only raw values."""
         if self._op is None or (entry.rules is not None and entry.rules.largest >= self.vocab_size):
             return False
+        if entry.masked and not self._op_masks:
+            return False
         return entry.logprobs is None or not (entry.logprobs < 0 or entry.logprob_ids or self._processed)
 
     def _by_op(self, logits: NDArray[np.float32], entries: list[SamplingRow]) -> list[Sampled]:
@@ -109,7 +114,7 @@ class Sampler:
         try:
             raw = RowMaxima(x)
             _require_finite(raw.top)
-            row = raw if entry.rules is None else self._ruled(x, entry)
+            row = raw if entry.rules is None and not entry.masked else self._ruled(x, entry)
             token, kept = self._choose(row, entry)
             logprobs = None
             if entry.logprobs is not None:
@@ -121,9 +126,11 @@ class Sampler:
             return Sampled(None, error=f"sampling failed: {error}")
 
     def _ruled(self, x: NDArray[np.float32], entry: SamplingRow) -> RowMaxima:
-        assert entry.rules is not None
         np.copyto(self._work, x)
-        entry.rules.apply(self._work)
+        if entry.rules is not None:
+            entry.rules.apply(self._work, entry.ends)
+        if entry.grammar is not None and entry.grammar.mask is not None:
+            forbid(self._work, entry.grammar.mask)
         row = RowMaxima(self._work)
         if row.top == -np.inf:
             raise ValueError(_NOTHING_LEFT)
@@ -150,6 +157,14 @@ class Sampler:
         values = np.full(scaled.size, -np.inf, dtype=np.float32)
         values[kept] = scaled[kept]
         return RowMaxima(values)
+
+
+def _follow(entry: SamplingRow) -> Sampled | None:
+    """Wait for the row's grammar, if it has one; its outcome where that failed."""
+    if entry.grammar is None:
+        return None
+    entry.grammar.wait()
+    return None if entry.grammar.error is None else Sampled(None, error=entry.grammar.error)
 
 
 def _sampled(outcome: SampleOutcome, entry: SamplingRow) -> Sampled:

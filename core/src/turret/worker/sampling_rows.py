@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from turret.contracts import SampleRow
 from turret.messages import Request
 from turret.worker.filters import Filters
+from turret.worker.grammars import GrammarRow, Grammars
 from turret.worker.penalties import TokenRules
 from turret.worker.randomness import uniform
 
@@ -20,12 +21,14 @@ __all__ = ["SamplingRow", "SamplingRows"]
 
 
 class SamplingRow:
-    """One request: `filters` is None when it is greedy, `rules` None when nothing changes its logits."""
+    """One request: `filters` is None when it is greedy, `rules` None when nothing changes its logits, `grammar` None
+    when any text will do."""
 
-    __slots__ = ("_asked", "filters", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
+    __slots__ = ("_asked", "filters", "grammar", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
 
-    def __init__(self, request: Request, outputs: Sequence[int]) -> None:
+    def __init__(self, request: Request, outputs: Sequence[int], grammar: GrammarRow | None = None) -> None:
         sampling = request.sampling
+        self.grammar = grammar
         self.filters = None if sampling.greedy else Filters(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
         self.logprobs = sampling.logprobs
@@ -46,14 +49,26 @@ class SamplingRow:
         row.normalize = normalize
         if self.filters is not None:
             row.uniform = uniform(self.seed, self.num_outputs)
+        if self.grammar is not None:
+            row.mask = self.grammar.mask
         if self.rules is not None:
-            self.rules.fill(row, vocab_size)
+            self.rules.fill(row, vocab_size, self.ends)
         return row
+
+    @property
+    def ends(self) -> bool:
+        """Whether the grammar leaves nothing but the end."""
+        return self.grammar is not None and self.grammar.ends
+
+    @property
+    def masked(self) -> bool:
+        """Whether a grammar decides about the next token."""
+        return self.grammar is not None and self.grammar.mask is not None
 
     @property
     def simple(self) -> bool:
         """True when the row only needs its most likely token."""
-        return self.filters is None and self.rules is None and self.logprobs is None
+        return self.filters is None and self.rules is None and self.logprobs is None and self.grammar is None
 
     def append(self, token: int) -> None:
         """Take note of a generated token."""
@@ -68,13 +83,20 @@ class SamplingRow:
 class SamplingRows:
     """Rows by number; a row keeps its number as long as its request stays in the batch."""
 
-    def __init__(self, max_rows: int) -> None:
+    def __init__(self, max_rows: int, vocab_size: int = 0, grammars: Grammars | None = None) -> None:
+        self._vocab_size = vocab_size
+        self._grammars = grammars
         self._rows: list[SamplingRow | None] = [None] * max_rows
         self._simple = np.ones(max_rows, dtype=bool)
 
     def set(self, row: int, request: Request, outputs: Sequence[int] = ()) -> None:
         """Put a request, with what it has generated so far, in a row."""
-        entry = SamplingRow(request, outputs)
+        grammar = None
+        if request.grammar is not None:
+            if self._grammars is None:
+                raise ValueError("this worker follows no grammars")
+            grammar = self._grammars.row(request, outputs, self._vocab_size)
+        entry = SamplingRow(request, outputs, grammar)
         self._rows[row] = entry
         self._simple[row] = entry.simple
 
@@ -85,10 +107,15 @@ class SamplingRows:
 
     def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
         """Note one generated token for each of `rows`."""
+        moved: list[tuple[GrammarRow, int]] = []
         for row, token in zip(rows, tokens, strict=True):
             entry = self[row]
             entry.append(token)
             self._simple[row] = entry.simple
+            if entry.grammar is not None:
+                moved.append((entry.grammar, token))
+        if moved and self._grammars is not None:
+            self._grammars.advance(moved)
 
     def all_simple(self, rows: NDArray[np.int64]) -> bool:
         """Whether every one of `rows` only needs its most likely token."""

@@ -7,12 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from turret.checkpoint import Checkpoint
-from turret.contracts import AttentionBackend, ModelArchitecture, OpProvider, Platform, QuantMethod
+from turret.contracts import (
+    AttentionBackend,
+    GrammarCompiler,
+    ModelArchitecture,
+    OpProvider,
+    Platform,
+    QuantMethod,
+    Vocabulary,
+)
 
-__all__ = ["ModelSource", "WorkerLimits", "WorkerParts"]
+__all__ = ["GrammarSource", "ModelSource", "WorkerLimits", "WorkerParts"]
+
+
+class GrammarSource(Protocol):
+    """Backends of structured output, by the names that requests carry."""
+
+    names: tuple[str, ...]
+
+    def vocabulary(self) -> Vocabulary:
+        """The model's; made once."""
+
+    def open(self, backend: str) -> GrammarCompiler:
+        """A backend for that vocabulary; loads what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +45,7 @@ class WorkerParts:
     architecture: ModelArchitecture
     quant: QuantMethod | None = None
     providers: Sequence[OpProvider] = ()
+    grammars: GrammarSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,9 +81,9 @@ class SamplingFields(CallFields, frozen=True, kw_only=True):
     add_special_tokens: bool | None = None
     echo: bool | None = None
     user: str | None = None
-    # What follows is understood and refused with a sentence (turret.server.sampling_fields), never ignored.
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
+    # What follows is understood and refused with a sentence (turret.server.sampling_fields), never ignored.
     thinking_token_budget: int | None = None
     vllm_xargs: dict[str, Any] | None = None
     ec_transfer_params: dict[str, Any] | None = None
@@ -111,6 +111,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None
+    max_thinking_tokens: int | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
