@@ -28,6 +28,7 @@ from turret.server.run import HttpServer, run_server
 from turret.server.state import ServerState
 from turret.testing.null_engine import NullConfig, NullWorker, null_tokens
 from turret.text import FastTokenizer, SpecialTokens, TextProcessor
+from turret.worker.thinking import ThinkingRow
 
 PRINTABLE = [chr(c) for c in range(0x21, 0x7F)]
 NULL_VOCAB = len(PRINTABLE)
@@ -51,11 +52,13 @@ def make_text(max_model_len: int) -> TextProcessor:
 
 
 class LogprobWorker(NullWorker):
-    """The null worker with made-up log-probabilities: the sampled token has -0.5, then ids 0, 1, 2, ..."""
+    """The null worker with made-up log-probabilities: the sampled token has -0.5, then ids 0, 1, 2, ... It keeps to
+    budgets for reasoning as a real one does."""
 
     def __init__(self, config: NullConfig) -> None:
         super().__init__(config)
         self._wanted: dict[str, tuple[int | None, int | None, list[int]]] = {}
+        self._thinking: dict[str, ThinkingRow] = {}
 
     def _run(self, plan: Any) -> list[RequestResult]:
         for new in plan.new:
@@ -63,10 +66,17 @@ class LogprobWorker(NullWorker):
             self._wanted[new.request.request_id] = (
                 sampling.logprobs, sampling.prompt_logprobs, new.request.prompt_token_ids
             )
+            if new.request.thinking is not None:
+                self._thinking[new.request.request_id] = ThinkingRow(new.request.thinking, new.output_token_ids)
         return super()._run(plan)
 
     def _advance(self, request_id: str, history: Any, start: int, count: int) -> RequestResult:
         result = super()._advance(request_id, history, start, count)
+        if result.token_ids and (row := self._thinking.get(request_id)) is not None:
+            if row.forced is not None:
+                history.tokens[-1] = row.forced
+                result = msgspec.structs.replace(result, token_ids=[row.forced])
+            row.append(history.tokens[-1])
         logprobs, prompt_logprobs, prompt = self._wanted[request_id]
         changes: dict[str, Any] = {}
         if logprobs is not None and result.token_ids:

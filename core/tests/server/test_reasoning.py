@@ -7,7 +7,7 @@ import contextlib
 import openai
 import pytest
 
-from turret.contracts import ContentDelta, ReasoningDelta, ToolCallEnd, ToolCallStart
+from turret.contracts import ContentDelta, ReasoningDelta, ThinkingMarks, ToolCallEnd, ToolCallStart
 from turret.server.parts import AnswerParsers
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -18,8 +18,9 @@ TOOL = {"type": "function", "function": {"name": "dial", "parameters": {"type": 
 class UpToDigit:
     """Everything before the first digit is reasoning."""
 
-    api = "1.1"
+    api = "1.2"
     kind = "reasoning_parser"
+    force = "0"
 
     def __init__(self):
         self.contexts = []
@@ -27,6 +28,9 @@ class UpToDigit:
     def open(self, ctx):
         self.contexts.append(ctx)
         return UpToDigitSession()
+
+    def thinking(self, ctx):
+        return ThinkingMarks(self.force, tuple("0123456789"), begun=True)
 
 
 class UpToDigitSession:
@@ -143,3 +147,48 @@ def test_completions_and_servers_without_a_parser_are_untouched(serve):
         answer = ask(client)
         assert answer.choices[0].message.content == running.answer("<user>Hello<assistant>", COUNT)
         assert answer.choices[0].message.reasoning is None and answer.usage.completion_tokens_details is None
+
+
+def test_a_budget_is_exact(serve):
+    """That many tokens of reasoning, then its end, whole and streamed, for each choice; then the answer."""
+    with thinking(serve) as (running, client, _):
+        free, _ = split(running.answer("<user>Hello<assistant>", COUNT))
+        size = len(free) - 2
+        assert size > 2
+        for field in ("max_thinking_tokens", "thinking_token_budget"):
+            answer = ask(client, extra_body={field: size})
+            message = answer.choices[0].message
+            assert message.reasoning == free[:size] and message.content.startswith("0")
+            assert answer.usage.completion_tokens_details.reasoning_tokens == size
+            assert answer.usage.completion_tokens == COUNT
+        several = ask(client, n=3, temperature=1.0, seed=5, extra_body={"max_thinking_tokens": 1})
+        assert all(len(choice.message.reasoning) <= 1 for choice in several.choices)
+        streamed = ask(client, stream=True, extra_body={"max_thinking_tokens": size})
+        deltas = [chunk.choices[0].delta for chunk in streamed]
+        assert "".join(getattr(delta, "reasoning", None) or "" for delta in deltas) == free[:size]
+        assert "".join(delta.content or "" for delta in deltas) == message.content
+        none = ask(client, extra_body={"max_thinking_tokens": 0}).choices[0].message
+        assert none.reasoning is None and none.content.startswith("0")
+        plenty = ask(client, extra_body={"max_thinking_tokens": 1000}).choices[0].message
+        assert plenty.reasoning == free
+
+
+def refusal(client, **body):
+    with pytest.raises(openai.BadRequestError) as told:
+        ask(client, extra_body=body)
+    return told.value.body["param"], told.value.body["message"]
+
+
+def test_budgets_that_cannot_be_kept(serve, tiny):
+    with thinking(serve) as (_, client, parser):
+        assert refusal(client, max_thinking_tokens=-1) == (
+            "max_thinking_tokens", "max_thinking_tokens must not be negative, got -1"
+        )
+        assert "two names" in refusal(client, max_thinking_tokens=1, thinking_token_budget=2)[1]
+        parser.force = "</think>"
+        field, sentence = refusal(client, thinking_token_budget=3)
+        assert field == "thinking_token_budget" and "'</think>' is no token" in sentence
+        with pytest.raises(openai.BadRequestError, match="needs a conversation"):
+            client.completions.create(model="tiny", prompt="x", extra_body={"thinking_token_budget": 3})
+    with openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="none", max_retries=0) as client:
+        assert "needs a server started with --reasoning-parser" in refusal(client, max_thinking_tokens=3)[1]

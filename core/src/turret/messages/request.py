@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from turret.messages.grammar import GrammarProgram
+from turret.messages.thinking import ThinkingBudget
 from turret.sampling import SamplingParams
 
 __all__ = ["FinishReason", "Request", "TokenEvent", "TokenLogprobs"]
@@ -32,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     it is never more than the context leaves. `stop_token_ids` are tokens that end the request besides `eos_token_ids`;
     both are suppressed until `sampling.min_tokens`. `seed` is always set, so that the same request gives the same bits
     wherever it runs. `queue_deadline` is when a request that was never scheduled is ended with an error instead. Times
-    are seconds of `time.time()`. `grammar` is what the answer must match.
+    are seconds of `time.time()`. `grammar` is what the answer must match, `thinking` how much it may reason before.
     """
 
     request_id: str
@@ -50,6 +51,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     adapter: str | None = None
     queue_deadline: float | None = None
     grammar: GrammarProgram | None = None
+    thinking: ThinkingBudget | None = None
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -25,7 +25,7 @@ from turret.errors import PluginError
 from turret.server.state import ServerState
 from turret.server.wire import ChatRequest
 
-__all__ = ["AnswerReader", "answer_readers", "delta_member", "shown_tokens"]
+__all__ = ["AnswerReader", "answer_readers", "delta_member", "parser_context", "shown_tokens"]
 
 TAIL = 1 << 16
 """Characters at the end of a prompt that a parser sees: enough for the message that an answer may continue."""
@@ -154,6 +154,15 @@ def delta_member(event: ParserEvent) -> dict[str, Any] | None:
     return None
 
 
+def parser_context(body: ChatRequest, prompt: str, calls_tools: bool) -> ParserContext:
+    """What parsers may know of a request."""
+    tools = tuple(body.tools or ()) if calls_tools else ()
+    kwargs = dict(body.chat_template_kwargs or {})
+    if body.reasoning_effort is not None:
+        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+    return ParserContext(tools, tuple(kwargs.items()), prompt[-TAIL:])
+
+
 def answer_readers(
     state: ServerState, body: ChatRequest, prompt: str, count: int, calls_tools: bool
 ) -> list[AnswerReader] | None:
@@ -164,11 +173,7 @@ def answer_readers(
     parsers = state.parts.parsers
     if parsers.reasoning is None and not calls_tools:
         return None
-    tools = tuple(body.tools or ()) if calls_tools else ()
-    kwargs = dict(body.chat_template_kwargs or {})
-    if body.reasoning_effort is not None:
-        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-    context = ParserContext(tools, tuple(kwargs.items()), prompt[-TAIL:])
+    context = parser_context(body, prompt, calls_tools)
     single = body.parallel_tool_calls is False
     readers = []
     for _ in range(count):

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from turret.errors import RequestError
-from turret.server.answer_reader import AnswerReader, answer_readers, shown_tokens
+from turret.server.answer_reader import AnswerReader, answer_readers, parser_context, shown_tokens
 from turret.server.conversation import check_tools, render
 from turret.server.results import Run
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.structure import grammar_of
+from turret.server.thinking import thinking_budget
 from turret.server.wire import ChatRequest
 from turret.text import ChatPrompt
 
@@ -53,7 +54,9 @@ async def begin_chat(state: ServerState, context: CallContext, body: ChatRequest
     )
     prompt = await render(state, body)
     grammar = await grammar_of(state, params)
-    job = replace(state.job(context, [prompt.token_ids], params, body, grammar), shown=shown_tokens(state, calls_tools))
+    thinking = thinking_budget(state, body, parser_context(body, prompt.text, calls_tools))
+    job = state.job(context, [prompt.token_ids], params, body, grammar)
+    job = replace(job, shown=shown_tokens(state, calls_tools), thinking=thinking)
     # Before the run takes its place in the queue: opening a session may fail.
     readers = answer_readers(state, body, prompt.text, params.n, calls_tools)
     return BegunChat(state.generator.start(job), prompt, readers)

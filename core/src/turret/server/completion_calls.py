@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from turret.errors import RequestError
 from turret.server.prompts import Prompt, read_prompts
 from turret.server.results import Run
-from turret.server.sampling_fields import check_supported, sampling_params
+from turret.server.sampling_fields import check_no_budget, check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.structure import grammar_of
 from turret.server.wire import CompletionRequest
@@ -32,6 +32,7 @@ class BegunCompletion:
 async def begin_completion(state: ServerState, context: CallContext, body: CompletionRequest) -> BegunCompletion:
     """Check a body and make its run; nothing runs yet. Raises `RequestError` and what the queue has to say."""
     check_supported(body)
+    check_no_budget(body)
     for name in ("suffix", "prompt_embeds"):
         if getattr(body, name):
             raise RequestError(f"{name} is not available in this version", name)

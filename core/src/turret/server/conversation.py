@@ -11,6 +11,7 @@ from typing import Any
 from turret.errors import RequestError
 from turret.server.prompts import INLINE_SIZE, truncation
 from turret.server.state import ServerState
+from turret.server.thinking import wanted_budget
 from turret.server.wire import ChatRequest, TokenizeRequest
 from turret.text import ChatOptions, ChatPrompt, ContentFormat
 
@@ -59,6 +60,8 @@ def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOpt
         if state.config.server.exclude_tools_when_tool_choice_none and body.tool_choice == "none":
             tools = None
         documents = body.documents
+        if (budget := wanted_budget(body)) is not None:
+            kwargs.setdefault("thinking_budget", budget[1])  # some templates tell the model
         if body.reasoning_effort is not None:
             kwargs.setdefault("reasoning_effort", body.reasoning_effort)
             kwargs.setdefault("enable_thinking", body.reasoning_effort != "none")

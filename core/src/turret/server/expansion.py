@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from turret.messages import GrammarProgram, Request
+from turret.messages import GrammarProgram, Request, ThinkingBudget
 from turret.sampling import SamplingParams
 from turret.text import TextProcessor
 
@@ -35,7 +35,7 @@ class Generation:
     `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique. With a
     `length_penalty` it is a beam search of width `params.n`. Streams bring `stream_interval` tokens a chunk.
     Special tokens in `shown` are text even if others are skipped: whoever reads the answer needs them. `grammar` is
-    what `params.structured_outputs` came to.
+    what `params.structured_outputs` came to, `thinking` the budget for reasoning.
     """
 
     request_id: str
@@ -53,6 +53,8 @@ class Generation:
     shown: frozenset[int] = frozenset()
     grammar: GrammarProgram | None = None
 
+    thinking: ThinkingBudget | None = None
+    other_ids: tuple[str, ...] = ()
     @property
     def num_prompt_tokens(self) -> int:
         """Prompt tokens; a prompt counts once, whatever n."""
@@ -98,6 +100,7 @@ class Expander:
                 queue_deadline=job.queue_deadline,
                 grammar=job.grammar,
             )
+                thinking=job.thinking,
             for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
             for k in range(job.params.n)
         ]

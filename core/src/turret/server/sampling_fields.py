@@ -14,7 +14,7 @@ from turret.sampling import SamplingParams
 from turret.server.structure import wanted_form
 from turret.server.wire import CallFields, SamplingFields
 
-__all__ = ["check_call", "check_supported", "sampling_params"]
+__all__ = ["check_call", "check_no_budget", "check_supported", "sampling_params"]
 
 DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """Fields that a model's generation config may set."""
@@ -41,7 +41,6 @@ COPIED = (
 """Fields taken from the body when present."""
 
 REFUSED = {
-    "thinking_token_budget": "a budget for reasoning is not available in this version; use max_tokens",
     "vllm_xargs": "no plugin of this server reads extension arguments; leave the field out",
     "ec_transfer_params": "this server has no encoder to transfer from",
     "watermarking": "this server does not mark the text it generates",
@@ -86,6 +85,14 @@ def check_call(fields: CallFields) -> None:
     if len(salt) > MAX_SALT or not set(salt).isdisjoint(SALT_CHARACTERS):
         raise RequestError(
             f"cache_salt may have {MAX_SALT} characters, none of them @, /, \\ or NUL; got {len(salt)}", "cache_salt"
+        )
+
+
+def check_no_budget(fields: SamplingFields) -> None:
+    """Refuse a budget for reasoning where no conversation says where reasoning stands."""
+    if fields.thinking_token_budget is not None:
+        raise RequestError(
+            "thinking_token_budget needs a conversation: send it to /v1/chat/completions", "thinking_token_budget"
         )
 
 

@@ -96,6 +96,8 @@ class Sampler:
         """Whether the op serves a row: it reports a few of the most likely tokens, and only raw values."""
         if self._op is None or (entry.rules is not None and entry.rules.largest >= self.vocab_size):
             return False
+        if entry.forced is not None:
+            return False
         if entry.masked and not self._op_masks:
             return False
         return entry.logprobs is None or not (entry.logprobs < 0 or entry.logprob_ids or self._processed)
@@ -114,7 +116,8 @@ class Sampler:
         try:
             raw = RowMaxima(x)
             _require_finite(raw.top)
-            row = raw if entry.rules is None and not entry.masked else self._ruled(x, entry)
+            free = entry.rules is None and not entry.masked
+            row = raw if free or entry.forced is not None else self._ruled(x, entry)
             token, kept = self._choose(row, entry)
             logprobs = None
             if entry.logprobs is not None:
@@ -139,6 +142,8 @@ class Sampler:
 
     def _choose(self, row: RowMaxima, entry: SamplingRow) -> tuple[int, NDArray[np.int64] | None]:
         """The token, and the ids that passed the filters (None: all)."""
+        if entry.forced is not None:
+            return entry.forced, None
         if entry.filters is None:
             return int(row.x.argmax()), None
         u = uniform(entry.seed, entry.num_outputs)

@@ -16,19 +16,21 @@ from turret.worker.filters import Filters
 from turret.worker.grammars import GrammarRow, Grammars
 from turret.worker.penalties import TokenRules
 from turret.worker.randomness import uniform
+from turret.worker.thinking import ThinkingRow
 
 __all__ = ["SamplingRow", "SamplingRows"]
 
 
 class SamplingRow:
     """One request: `filters` is None when it is greedy, `rules` None when nothing changes its logits, `grammar` None
-    when any text will do."""
+    when any text will do, `thinking` None when reasoning may take as long as it likes."""
 
-    __slots__ = ("_asked", "filters", "grammar", "logprob_ids", "logprobs", "num_outputs", "rules", "seed")
+    __slots__ = ("_asked", "filters", "grammar", "logprob_ids", "logprobs", "num_outputs", "rules", "seed", "thinking")
 
     def __init__(self, request: Request, outputs: Sequence[int], grammar: GrammarRow | None = None) -> None:
         sampling = request.sampling
         self.grammar = grammar
+        self.thinking = None if request.thinking is None else ThinkingRow(request.thinking, outputs)
         self.filters = None if sampling.greedy else Filters(
             sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
         self.logprobs = sampling.logprobs
@@ -56,6 +58,11 @@ class SamplingRow:
         return row
 
     @property
+    def forced(self) -> int | None:
+        """The token that must come next whatever the logits say; None while any may."""
+        return None if self.thinking is None else self.thinking.forced
+
+    @property
     def ends(self) -> bool:
         """Whether the grammar leaves nothing but the end."""
         return self.grammar is not None and self.grammar.ends
@@ -68,11 +75,16 @@ class SamplingRow:
     @property
     def simple(self) -> bool:
         """True when the row only needs its most likely token."""
-        return self.filters is None and self.rules is None and self.logprobs is None and self.grammar is None
+        free = self.rules is None and self.grammar is None and self.thinking is None
+        return free and self.filters is None and self.logprobs is None
 
     def append(self, token: int) -> None:
         """Take note of a generated token."""
         self.num_outputs += 1
+        if self.thinking is not None:
+            self.thinking.append(token)
+            if self.thinking.done:
+                self.thinking = None
         if self.rules is not None:
             self.rules.append(token)
             if not self.rules.active:

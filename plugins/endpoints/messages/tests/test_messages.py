@@ -198,6 +198,7 @@ def test_tool_choice(choice: dict[str, Any], made: Any) -> None:
 
 def test_thinking_and_prefill() -> None:
     assert translated(thinking={"type": "enabled", "budget_tokens": 1024})["chat_template_kwargs"]["enable_thinking"]
+    assert translated(thinking={"type": "enabled", "budget_tokens": 1024})["max_thinking_tokens"] == 1024
     off = translated(thinking={"type": "disabled"})["chat_template_kwargs"]
     assert off == {"enable_thinking": False, "thinking": False}
     made = translated(messages=[USER, {"role": "assistant", "content": "Sure:"}])
@@ -215,6 +216,7 @@ def test_thinking_and_prefill() -> None:
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "Anthropic runs"),
         ({"tool_choice": {"type": "tool"}}, "name"),
         ({"thinking": {"type": "maybe"}}, "thinking.type"),
+        ({"thinking": {"type": "enabled", "budget_tokens": "many"}}, "budget_tokens"),
         ({"system": [{"type": "image"}]}, "system.0"),
     ],
 )
@@ -231,3 +233,18 @@ def test_counting() -> None:
     sdk, host = client()
     assert sdk.messages.count_tokens(model="m", messages=[{"role": "user", "content": "Hi"}]).input_tokens == 10
     assert host.bodies[0]["messages"] == [USER]
+
+
+def test_a_budget_that_no_parser_can_keep_is_left_out() -> None:
+    class NoParser(ScriptedHost):
+        async def chat(self, call: EndpointCall, body: Any) -> Any:
+            answer = await super().chat(call, body)
+            if "max_thinking_tokens" in body:
+                raise RequestError("it needs a reasoning parser", "max_thinking_tokens")
+            return answer
+
+    host = NoParser()
+    asked = {**BODY, "thinking": {"type": "enabled", "budget_tokens": 2048}}
+    status, _, said = asyncio.run(respond(host, "/v1/messages", asked))
+    assert status == 200, said
+    assert [body.get("max_thinking_tokens") for body in host.bodies] == [2048, None]

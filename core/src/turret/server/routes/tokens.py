@@ -22,7 +22,7 @@ from turret.server.logprobs import LogprobWriter, num_alternatives
 from turret.server.openapi import body_schema
 from turret.server.results import Run, collect
 from turret.server.routes.generating import GeneratingRoute, generating_router
-from turret.server.sampling_fields import check_call, check_supported, sampling_params
+from turret.server.sampling_fields import check_call, check_no_budget, check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
 from turret.server.streaming import ChunkWriter, TokenStreamHead, usage_member
 from turret.server.structure import grammar_of
@@ -63,6 +63,7 @@ async def _start(state: ServerState, context: CallContext, body: GenerateRequest
         raise RequestError("output_mode: this route answers in token ids; /v1/completions in text", "output_mode")
     fields = msgspec.structs.replace(body.sampling_params, cache_salt=body.cache_salt, stream=body.stream)
     check_supported(fields)
+    check_no_budget(fields)
     if fields.extra_args:
         raise RequestError("extra_args: no plugin of this server reads extension arguments", "extra_args")
     params = sampling_params(fields, {}, logprobs=fields.logprobs, max_tokens=fields.max_tokens)

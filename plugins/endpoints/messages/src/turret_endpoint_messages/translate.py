@@ -31,7 +31,10 @@ def chat_body(body: MessagesRequest) -> dict[str, Any]:
         "top_k": body.top_k,
         "stream": body.stream,
     }
-    return {**prompt_body(body), **{name: value for name, value in sampling.items() if value is not None}}
+    made = {**prompt_body(body), **{name: value for name, value in sampling.items() if value is not None}}
+    if body.thinking is not None and (budget := _budget(body.thinking)) is not None:
+        made["max_thinking_tokens"] = budget
+    return made
 
 
 def prompt_body(body: CountRequest) -> dict[str, Any]:
@@ -58,6 +61,13 @@ def _thinking(thinking: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in ("enabled", "disabled", "adaptive"):
         raise RequestError(f"thinking.type must be enabled, adaptive or disabled, got {kind!r}", "thinking.type")
     return {"enable_thinking": kind != "disabled", "thinking": kind != "disabled"}
+
+
+def _budget(thinking: Mapping[str, Any]) -> int | None:
+    budget = thinking.get("budget_tokens") if thinking.get("type") == "enabled" else None
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+        raise RequestError(f"thinking.budget_tokens must be a positive integer, got {budget!r}", "thinking")
+    return budget
 
 
 def _messages(body: CountRequest) -> list[dict[str, Any]]:
