@@ -32,8 +32,9 @@ def derive_seed(seed: int, index: int) -> int:
 class Generation:
     """One call: prompts of token ids, each to be continued `params.n` times.
 
-    `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique. With a
-    `length_penalty` it is a beam search of width `params.n`. Streams bring `stream_interval` tokens a chunk.
+    `max_tokens` is resolved, one per prompt. `request_id` is the client's and need not be unique; the call can be
+    aborted by its `other_ids` too. With a `length_penalty` it is a beam search of width `params.n`. Streams bring
+    `stream_interval` tokens a chunk.
     Special tokens in `shown` are text even if others are skipped: whoever reads the answer needs them. `grammar` is
     what `params.structured_outputs` came to, `thinking` the budget for reasoning.
     """
@@ -52,9 +53,9 @@ class Generation:
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     shown: frozenset[int] = frozenset()
     grammar: GrammarProgram | None = None
-
     thinking: ThinkingBudget | None = None
     other_ids: tuple[str, ...] = ()
+
     @property
     def num_prompt_tokens(self) -> int:
         """Prompt tokens; a prompt counts once, whatever n."""
@@ -99,8 +100,8 @@ class Expander:
                 tenant=job.tenant,
                 queue_deadline=job.queue_deadline,
                 grammar=job.grammar,
-            )
                 thinking=job.thinking,
+            )
             for prompt_index, (prompt, limit) in enumerate(zip(job.prompts, job.max_tokens, strict=True))
             for k in range(job.params.n)
         ]
