@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 
 import pytest
 
+from turret.cli.main import main
 from turret.compose.hosts import plugin_host
 from turret.compose.parser_choice import add_parser_files, choose_parsers
 from turret.config import Config
@@ -221,3 +223,29 @@ def test_it_is_said_once(caplog):
         plugins.say()
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith("tool calls are read by tool_parser:mistral (turret-parser-tool")
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A directory that is enough of a checkpoint to be asked about."""
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATES["Magistral"][0]}))
+    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    return str(tmp_path)
+
+
+def test_explain_says_who_knows_a_model(model, capsys):
+    assert main(["plugins", "explain", "tool_parser", "--model", model]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "chosen: tool_parser:mistral"
+    [chosen] = [line for line in lines if line.startswith("*")]
+    assert "tool_parser:mistral" in chosen
+    assert any("tool_parser:hermes" in line and "ineligible [capabilities]" in line for line in lines)
+    assert main(["plugins", "explain", "reasoning_parser", "--model", model, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen"] == "reasoning_parser:mistral"
+
+
+def test_list_shows_what_files_hold(file, capsys):
+    assert main(["plugins", "list", "--kind", "tool_parser", "--tool-parser-plugin", file]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("tool_parser:shouting")]
+    assert file in line

@@ -68,6 +68,8 @@ def _command(commands: Any, name: str, text: str, *, policy: bool = True) -> arg
         command.add_argument("--plugins-deny", nargs="+", default=[], metavar="NAME", help="never these plugins")
         command.add_argument("--plugins-prefer", nargs="+", default=[], metavar="NAME", help="these first, best first")
         command.add_argument("--plugin-pin", nargs="+", default=[], metavar="PIN", help="kind:name=distribution")
+        command.add_argument("--tool-parser-plugin", metavar="FILE", help="with the tool parsers of a Python file")
+        command.add_argument("--reasoning-parser-plugin", metavar="FILE", help="with the reasoning parsers of one")
     return command
 
 

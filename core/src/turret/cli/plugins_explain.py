@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 
 from turret.cli.plugins_ops import explain_ops_of
-from turret.cli.plugins_query import model_query
+from turret.cli.plugins_query import PARSERS, model_query
 from turret.cli.plugins_views import facts, host_of, print_json
+from turret.compose.parser_choice import recognised
 from turret.plugins import Request
 from turret.plugins.kinds import kind_named
 
@@ -26,13 +27,14 @@ def explain_kind(args: argparse.Namespace) -> int:
     query, key = model_query(args.kind, args.model, host)
     asked = args.model is not None or args.kind == "platform"
     selection = host.consider(Request(args.kind, query, key, args.explicit), ask=asked)
-    chosen = selection.chosen.label if selection.chosen else None
+    found = recognised(selection) if args.kind in PARSERS and query is not None else selection.chosen
+    chosen = found.label if found else None
     if args.json:
         judged = [facts(item) for item in selection.judged]
         print_json({"kind": args.kind, "chosen": chosen, "problem": selection.problem, "candidates": judged})
         return int(bool(selection.problem))
     for item in selection.judged:
-        mark = "*" if selection.chosen is not None and item.candidate.id == selection.chosen.id else " "
+        mark = "*" if found is not None and item.candidate.id == found.id else " "
         print(f"{mark} {item.line()}")
         if item.remedy:
             print(f"    remedy: {item.remedy}")

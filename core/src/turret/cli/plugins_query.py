@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config, resolve
+from turret.compose.parser_choice import template_query, template_text
 from turret.compose.placement import choose_device
 from turret.config import Config
 from turret.contracts import AttentionQuery
 from turret.errors import LoadError
 from turret.plugins import PluginHost
 
-__all__ = ["model_query"]
+__all__ = ["PARSERS", "model_query"]
 
 BLOCK_SIZE = 16
+PARSERS = ("tool_parser", "reasoning_parser")
+"""The kinds that `auto` chooses by the model's chat template."""
 
 
 def model_query(kind: str, model: str | None, host: PluginHost) -> tuple[object, str | None]:
@@ -28,9 +31,11 @@ def model_query(kind: str, model: str | None, host: PluginHost) -> tuple[object,
     """
     if kind == "policy":
         return None, Config().scheduler.scheduling_policy
-    if model is None or kind not in ("model", "quant", "attention"):
+    if model is None or kind not in ("model", "quant", "attention", *PARSERS):
         return None, None
     checkpoint = resolve(model)
+    if kind in PARSERS:
+        return template_query(template_text(checkpoint, None)), None
     config = normalized_config(checkpoint)
     if kind == "quant":
         stored = config.get("quantization_config") or {}

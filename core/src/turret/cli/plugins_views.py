@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from turret.compose.parser_choice import add_parser_files
 from turret.errors import PluginError
 from turret.plugins import Candidate, Judged, PluginHost, Policy, write_plan
 from turret.plugins.kinds import kind_named
@@ -25,7 +26,9 @@ def host_of(args: argparse.Namespace) -> PluginHost:
     """A host under the policy that the command line gives."""
     pins = Policy.read_pins(args.plugin_pin)
     allow, deny, prefer = tuple(args.plugins_allow), tuple(args.plugins_deny), tuple(args.plugins_prefer)
-    return PluginHost.discover(Policy(allow=allow, deny=deny, prefer=prefer, pins=pins))
+    host = PluginHost.discover(Policy(allow=allow, deny=deny, prefer=prefer, pins=pins))
+    add_parser_files(host, args.tool_parser_plugin, args.reasoning_parser_plugin)
+    return host
 
 
 def print_json(value: object) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 from turret.checkpoint import Checkpoint
 from turret.config import Config
 from turret.errors import ConfigError
-from turret.plugins import Candidate, PluginHost
+from turret.plugins import Candidate, PluginHost, Selection
 from turret.plugins.files import file_candidates
 from turret.server.parts import AnswerParsers
 from turret.text import read_template
 
-__all__ = ["AUTO", "ChosenParsers", "add_parser_files", "choose_parsers", "template_query", "template_text"]
+__all__ = [
+    "AUTO", "ChosenParsers", "add_parser_files", "choose_parsers", "recognised", "template_query", "template_text",
+]
 
 AUTO = "auto"
 OPTIONS: Mapping[str, str] = {"tool_parser": "tool-call-parser", "reasoning_parser": "reasoning-parser"}
@@ -70,6 +72,13 @@ def template_query(template: str) -> dict[str, str]:
     return {"template": template}
 
 
+def recognised(selection: Selection) -> Candidate | None:
+    """Who knows the template that was asked about; a plugin that says nothing of templates does not count."""
+    chosen = selection.chosen
+    known = chosen is not None and chosen.provided is not None and "template" in chosen.provided.capabilities
+    return chosen if known else None
+
+
 def _recognised(
     config: Config, host: PluginHost, checkpoint: Checkpoint, kind: str, notes: list[str]
 ) -> Candidate:
@@ -80,8 +89,8 @@ def _recognised(
             f"--{option} auto looks at the chat template, and {checkpoint.name} has none: name a parser, or give "
             "--chat-template", option,
         )  # fmt: skip
-    chosen = host.select(kind, template_query(template)).chosen
-    if chosen is None or chosen.provided is None or "template" not in chosen.provided.capabilities:
+    chosen = recognised(host.select(kind, template_query(template)))
+    if chosen is None:
         raise ConfigError(
             f"--{option} auto: no {kind} plugin recognises the chat template of {checkpoint.name}; name one "
             f"(`turret plugins list --kind {kind}`), or leave the option out", option,

@@ -22,13 +22,13 @@ __all__ = ["AnswerParsers", "ServerParts"]
 
 @dataclass(frozen=True, slots=True)
 class AnswerParsers:
-    """What reads an answer for more than its text."""
+    """What reads an answer for more than its text, and what each is called in errors."""
 
     reasoning: ReasoningParser | None = None
     tools: ToolParser | None = None
-
     reasoning_name: str = ""
     tools_name: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
