@@ -30,6 +30,7 @@ _TITLES = {
     "server": "HTTP server",
     "tls": "TLS",
     "observability": "logs, metrics and traces",
+    "structured": "structured output",
 }
 _LONG = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?P<path>(?:\.[\w-]+)*)(?P<append>\+?)(?:=(?P<value>.*))?", re.DOTALL)
 _SHORT = re.compile(r"-(?P<name>[A-Za-z]\w*)(?P<rest>[.=].*)?", re.DOTALL)

@@ -22,6 +22,7 @@ from turret.contracts import (
     ToolCallStart,
 )
 from turret.errors import PluginError
+from turret.server.forced_calls import ForcedCalls, forced_name, forces_calls
 from turret.server.state import ServerState
 from turret.server.wire import ChatRequest
 
@@ -180,7 +181,9 @@ def answer_readers(
         first = second = None
         if parsers.reasoning is not None:
             first = _Stage(parsers.reasoning.open(context), parsers.reasoning_name or "reasoning_parser")
-        if calls_tools and parsers.tools is not None:
+        if calls_tools and forces_calls(body):
+            second = _Stage(ForcedCalls(forced_name(body)), "tool_choice")
+        elif calls_tools and parsers.tools is not None:
             second = _Stage(parsers.tools.open(context), parsers.tools_name or "tool_parser")
         readers.append(AnswerReader(first, second, single))
     return readers

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from turret.errors import RequestError
 from turret.server.answer_reader import AnswerReader, answer_readers, parser_context, shown_tokens
 from turret.server.conversation import check_tools, render
+from turret.server.forced_calls import forced_form, forces_calls
 from turret.server.results import Run
 from turret.server.sampling_fields import check_supported, sampling_params
 from turret.server.state import CallContext, ServerState
@@ -52,9 +53,12 @@ async def begin_chat(state: ServerState, context: CallContext, body: ChatRequest
         logprobs=top if body.logprobs else None,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
     )
+    if calls_tools and forces_calls(body):
+        params = params.replace(structured_outputs=forced_form(body))
     prompt = await render(state, body)
-    grammar = await grammar_of(state, params)
-    thinking = thinking_budget(state, body, parser_context(body, prompt.text, calls_tools))
+    about = parser_context(body, prompt.text, calls_tools)
+    grammar = await grammar_of(state, params, body, about)
+    thinking = thinking_budget(state, body, about)
     job = state.job(context, [prompt.token_ids], params, body, grammar)
     job = replace(job, shown=shown_tokens(state, calls_tools), thinking=thinking)
     # Before the run takes its place in the queue: opening a session may fail.

@@ -46,6 +46,6 @@ async def begin_completion(state: ServerState, context: CallContext, body: Compl
     if body.echo and body.logprobs is not None and params.prompt_logprobs is None:
         params = params.replace(prompt_logprobs=body.logprobs)
     prompts = await read_prompts(state.text, body)
-    grammar = await grammar_of(state, params)
+    grammar = await grammar_of(state, params, body)
     job = state.job(context, [p.token_ids for p in prompts], params, body, grammar)
     return BegunCompletion(state.generator.start(job), prompts, scoring)

@@ -78,10 +78,14 @@ def _options(state: ServerState, body: ChatRequest | TokenizeRequest) -> ChatOpt
 def check_tools(state: ServerState, body: ChatRequest) -> bool:
     """Whether the answer may call tools; raises `RequestError` for choices that this server cannot honour."""
     tools, choice = body.tools, body.tool_choice
+    names: set[str] = set()
     for i, tool in enumerate(tools or ()):
         function = tool.get("function")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise RequestError(f"tools.{i} must be a function tool with a name", f"tools.{i}")
+        if function["name"] in names:
+            raise RequestError(f"tools.{i}: there are two functions called {function['name']!r}", f"tools.{i}")
+        names.add(function["name"])
     if choice is None:
         choice = "auto" if tools else "none"
     if choice == "none":
@@ -91,16 +95,12 @@ def check_tools(state: ServerState, body: ChatRequest) -> bool:
     if isinstance(choice, dict):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else None
-        if name not in [tool["function"]["name"] for tool in tools]:
+        if name not in names:
             raise RequestError(f"tool_choice names the function {name!r}, which tools does not declare", "tool_choice")
     elif choice not in ("auto", "required"):
         raise RequestError(f"tool_choice must be none, auto, required or a function, got {choice!r}", "tool_choice")
     if choice != "auto":
-        raise RequestError(
-            "a call cannot be forced: tool_choice 'required' and named functions need constrained decoding, which is "
-            "not in this version; send tool_choice 'auto' or 'none'",
-            "tool_choice",
-        )
+        return True
     if state.parts.parsers.tools is None or not state.config.server.enable_auto_tool_choice:
         raise RequestError(
             "tool_choice 'auto' needs a server started with --enable-auto-tool-choice and --tool-call-parser; send "

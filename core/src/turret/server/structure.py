@@ -7,16 +7,19 @@ offline door uses it too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from turret.config import StructuredConfig
+from turret.contracts import ParserContext, ThinkingMarks
 from turret.errors import RequestError
 from turret.grammars import CompiledGrammar, GrammarService
 from turret.messages import GrammarProgram
 from turret.sampling import SamplingParams
-from turret.server.wire import SamplingFields
+from turret.server.forced_calls import forces_calls
+from turret.server.wire import ChatRequest, SamplingFields
 from turret.structured import FORMS, GrammarSpec, StructuredOutputsParams, structured_outputs
+from turret.text import TextProcessor
 
 if TYPE_CHECKING:
     from turret.server.state import ServerState
@@ -54,16 +57,17 @@ def program_of(
 
 
 async def grammar_of(
-    state: ServerState, params: SamplingParams, after: Sequence[list[int]] = ()
+    state: ServerState, params: SamplingParams, fields: SamplingFields, about: ParserContext | None = None
 ) -> GrammarProgram | None:
-    """The grammar of a call, once it is compiled; raises `RequestError` and `CapacityError`. `after` as in
-    `GrammarProgram`."""
+    """The grammar of a call, once it is compiled; raises `RequestError` and `CapacityError`. `about` is what a
+    reasoning parser may know of the answer, where there is one to read it."""
     wanted, service = params.structured_outputs, state.parts.grammars
     if wanted is None:
         return None
-    if service is None:
-        raise _unavailable()
-    spec = _spec(service, wanted, state.config.structured)
+    name = _field(fields)
+    spec = _spec(service, wanted, state.config.structured, name)
+    assert service is not None
+    around = Reasoning() if about is None else _reasoning(state, about, name)
     try:
         found = service.known(spec)
         if found is None:
@@ -71,8 +75,50 @@ async def grammar_of(
             # Others may wait for the same grammar: a client that leaves does not take it from them.
             found = await asyncio.shield(asyncio.wrap_future(future))
     except RequestError as error:
-        raise _named(error, spec, "structured_outputs") from error
-    return _program(found, after)
+        raise _named(error, spec, name) from error
+    return _program(found, around)
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """Token sequences before a grammar: as `starts` and `after` of `GrammarProgram`."""
+
+    starts: list[list[int]] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+
+
+def _reasoning(state: ServerState, about: ParserContext, name: str) -> Reasoning:
+    """Where the reasoning that may come first begins and ends."""
+    parser, label = state.parts.parsers.reasoning, state.parts.parsers.reasoning_name
+    if parser is None or state.config.structured.enable_in_reasoning:
+        return Reasoning()
+    ask = getattr(parser, "thinking", None)
+    marks: ThinkingMarks | None = None if ask is None else ask(about)
+    advice = "set enable_in_reasoning in --structured-outputs-config, or serve without --reasoning-parser"
+    if marks is None:
+        raise RequestError(f"{name}: {label} does not say where reasoning ends and the answer begins; {advice}", name)
+    after = [ids for mark in marks.ends if (ids := _ids(state.text, mark)) is not None]
+    if not after:
+        sentence = f"the end of reasoning, {marks.ends[0]!r}, is no token of this model; {advice}"
+        raise RequestError(f"{name}: {sentence}", name)
+    starts = [ids for mark in marks.starts if (ids := _ids(state.text, mark)) is not None]
+    if marks.begun:
+        return Reasoning([], after)
+    return Reasoning(starts, after) if starts else Reasoning()
+
+
+def _ids(text: TextProcessor, mark: str) -> list[int] | None:
+    """The tokens of a mark that is always the same tokens: one of its own, or several of which the first is special."""
+    ids = text.tokenizer.encode(mark, add_special_tokens=False)
+    sure = len(ids) == 1 or (ids and ids[0] in text.tokenizer.special_ids)
+    return ids if sure and text.tokenizer.decode(ids, skip_special_tokens=False) == mark else None
+
+
+def _field(fields: SamplingFields) -> str:
+    """The field that asks for the form."""
+    if isinstance(fields, ChatRequest) and forces_calls(fields):
+        return "tool_choice"
+    return "structured_outputs" if fields.response_format is None else "response_format"
 
 
 def _part(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -93,9 +139,13 @@ def _part(response_format: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"json": schema}
 
 
-def _spec(service: GrammarService, wanted: StructuredOutputsParams, config: StructuredConfig) -> GrammarSpec:
-    if not service.available:
-        raise _unavailable()
+def _spec(
+    service: GrammarService | None, wanted: StructuredOutputsParams, config: StructuredConfig,
+    name: str = "structured_outputs",
+) -> GrammarSpec:  # fmt: skip
+    if service is None or not service.available:
+        raise RequestError(f"{name}: no backend of structured output is here, or no tokenizer; "
+                           "turret-structured-xgrammar is the usual backend", name)
     if config.disable_any_whitespace and wanted.whitespace_pattern is None:
         wanted = _with(wanted, disable_any_whitespace=True)
     if config.disable_additional_properties:
@@ -108,8 +158,10 @@ def _with(wanted: StructuredOutputsParams, **switch: bool) -> StructuredOutputsP
     return StructuredOutputsParams(**{**values, **switch})
 
 
-def _program(found: CompiledGrammar, after: Sequence[list[int]] = ()) -> GrammarProgram:
-    return GrammarProgram(backend=found.backend, key=found.key, compiled=found.compiled, after=list(after))
+def _program(found: CompiledGrammar, around: Reasoning | None = None) -> GrammarProgram:
+    around = around or Reasoning()
+    return GrammarProgram(
+        backend=found.backend, key=found.key, compiled=found.compiled, after=around.after, starts=around.starts)
 
 
 def _named(error: RequestError, spec: GrammarSpec, field: str) -> RequestError:
@@ -118,7 +170,3 @@ def _named(error: RequestError, spec: GrammarSpec, field: str) -> RequestError:
         return error
     return RequestError(f"{field}: this {spec.kind} cannot be followed: {error}", field)
 
-
-def _unavailable() -> RequestError:
-    return RequestError("structured output is not available on this server: it has no tokenizer, or no backend is "
-                        "installed (turret-structured-xgrammar is the usual one)", "structured_outputs")

@@ -34,16 +34,22 @@ _KEPT = 128
 class GrammarRow:
     """One request. `begin` and `advance` run on the thread; the rest is read after `wait`.
 
-    Until a sequence of `after` was generated every token may come. After a stop id only stop ids may: a step planned
-    ahead samples once more, and with `ignore_eos` all the rest.
+    While it waits for one of `after` every token may come; at the start one of `starts` may, too, and is then gone on
+    with. After a stop id only stop ids may: a step planned ahead samples once more, and with `ignore_eos` all the rest.
     """
 
-    __slots__ = ("_after", "_ends", "_filled", "_mask", "_matcher", "_stops", "_tail", "error", "pending")
+    __slots__ = (
+        "_after", "_begun", "_ends", "_filled", "_mask", "_matcher", "_starts", "_stops", "_tail", "_waits", "error",
+        "pending",
+    )  # fmt: skip
 
     def __init__(self, program: GrammarProgram) -> None:
         self.error: str | None = None
         self.pending: Future[None] | None = None
         self._after = [list(ids) for ids in program.after]
+        self._starts = [list(ids) for ids in program.starts]
+        self._begun: list[int] = []  # of one of `starts`
+        self._waits = bool(program.after) and not program.starts
         self._tail: list[int] = []
         self._matcher: GrammarMatcher | None = None
         self._mask: NDArray[np.int32] | None = None
@@ -60,7 +66,7 @@ class GrammarRow:
     @property
     def mask(self) -> NDArray[np.int32] | None:
         """Bits of the tokens that may come next, at least as many as there are logits; None: any may."""
-        return None if self._after else self._mask
+        return None if self._waits else self._mask
 
     @property
     def ends(self) -> bool:
@@ -86,23 +92,40 @@ class GrammarRow:
         matcher = self._matcher
         if matcher is None:
             return  # it could not be begun, as `error` says
-        if self._after:
-            self._tail.append(token)
+        if self._starts:
+            self._open(token)
+        if self._waits:
+            self._tail = [*self._tail, token][-max(map(len, self._after)) :]
             if any(self._tail[-len(ids) :] == ids for ids in self._after):
-                self._after, self._tail = [], []
-        elif not matcher.is_terminated() and not matcher.accept(token):
+                self._waits = False
+        elif not self._begun and not matcher.is_terminated() and not matcher.accept(token):
             raise ValueError(f"token {token} does not follow in its grammar")
+
+    def _open(self, token: int) -> None:
+        """At the start: whether one of `starts` goes on, or is complete."""
+        self._begun.append(token)
+        going = [ids for ids in self._starts if ids[: len(self._begun)] == self._begun]
+        if any(len(ids) == len(self._begun) for ids in going):
+            self._waits, going = True, []
+        self._starts = going
+        if not going:
+            self._begun = []
 
     def _fill(self) -> None:
         matcher = self._matcher
-        if matcher is None or self._after:
+        if matcher is None or self._waits:
             return
-        if matcher.is_terminated():
+        self._ends = False
+        if self._begun:
+            self._filled.fill(0)
+        elif matcher.is_terminated():
             self._ends = True
             self._filled[:] = self._stops
         else:
             matcher.fill(self._filled)
-            self._ends = matcher.is_finished() and not (self._filled & ~self._stops).any()
+            self._ends = not self._starts and matcher.is_finished() and not (self._filled & ~self._stops).any()
+        for ids in self._starts:
+            self._filled.view(np.uint32)[ids[len(self._begun)] >> 5] |= np.uint32(1 << (ids[len(self._begun)] & 31))
 
 
 class Grammars:

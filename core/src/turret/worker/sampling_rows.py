@@ -105,9 +105,11 @@ class SamplingRows:
         """Put a request, with what it has generated so far, in a row."""
         grammar = None
         if request.grammar is not None:
-            if self._grammars is None:
-                raise ValueError("this worker follows no grammars")
-            grammar = self._grammars.row(request, outputs, self._vocab_size)
+            if self._grammars is not None:
+                grammar = self._grammars.row(request, outputs, self._vocab_size)
+            else:
+                grammar = GrammarRow(request.grammar)
+                grammar.error = "this worker follows no grammars: it has no structured backend, or no tokenizer"
         entry = SamplingRow(request, outputs, grammar)
         self._rows[row] = entry
         self._simple[row] = entry.simple

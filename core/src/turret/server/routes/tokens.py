@@ -70,7 +70,7 @@ async def _start(state: ServerState, context: CallContext, body: GenerateRequest
     if not params.stop_strings:
         params = params.replace(detokenize=False)
     ids = state.text.encode_prompt(body.token_ids, param="token_ids")
-    grammar = await grammar_of(state, params)
+    grammar = await grammar_of(state, params, fields)
     return _TokenCall(state, body, state.generator.start(state.job(context, [ids], params, fields, grammar)))
 
 
