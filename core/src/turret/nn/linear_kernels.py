@@ -89,7 +89,9 @@ class DequantKernel:
 
 
 def sliceable_rows(weight: QuantizedWeight) -> bool:
-    """Whether every parameter has N as its first dimension."""
+    """Whether every parameter has N as its first dimension; an order of columns has not, even where K is N."""
+    if weight.spec is not None and weight.spec.act_order:
+        return False
     return all(t.dim() > 0 and t.shape[0] == weight.out_features for t in weight.params.values())
 
 

@@ -66,7 +66,7 @@ const Kernels*& active() {
 // Whether products with either need the same of their rows.
 bool alike(const Packed& a, const Packed& b) {
   return a.kind == b.kind && a.block_type == b.block_type && a.code_bits == b.code_bits && a.table == b.table && a.unit == b.unit &&
-         a.sub == b.sub && a.has_low == b.has_low && a.has_sub == b.has_sub && a.wide_scales == b.wide_scales && a.n == b.n && a.k == b.k;
+         a.sub == b.sub && a.has_low == b.has_low && a.has_sub == b.has_sub && a.scale == b.scale && a.token_rows == b.token_rows && a.n == b.n && a.k == b.k;
 }
 
 void spread(const Step& step) {
@@ -85,7 +85,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 9; }
+TC_API int tc_abi_version() { return 10; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -123,6 +123,15 @@ TC_API void* tc_pack_blocks(int type, const void* rows, int64_t row_bytes, int64
 }
 TC_API void* tc_pack_plain(int element, const void* rows, int64_t stride, int64_t n, int64_t k) {
   return pack_plain(element, rows, stride, n, k);
+}
+// 0, and the weight at `out`; -1 if the arguments fit no format, -2 without memory, -3 if a number is not finite or the order
+// of columns is none.
+TC_API int tc_pack_codes(const CodesArgs* args, void** out) {
+  bool strange = false;
+  Packed* packed = pack_codes(*args, &strange);
+  *out = strange ? nullptr : packed;
+  if (strange) free_packed(packed);
+  return strange ? -3 : packed ? 0 : codes_fit(*args) ? -2 : -1;
 }
 TC_API void tc_free(void* packed) { free_packed(static_cast<Packed*>(packed)); }
 // A packed weight as the next process can place it: a header, its bytes at tc_packed_data.

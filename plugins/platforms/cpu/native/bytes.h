@@ -30,10 +30,26 @@ TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return _mm512_ternarylogic_epi32(
 template <int N> TC_INLINE vi vright(vi a) { return N == 0 ? a : _mm512_srli_epi16(a, N); }
 template <int N> TC_INLINE vi vleft(vi a) { return N == 0 ? a : _mm512_slli_epi16(a, N); }
 TC_INLINE vi vright_lanes(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
+TC_INLINE vi vleft_lanes(vi a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
+TC_INLINE vf vbits_float(vi a) { return _mm512_castsi512_ps(a); }
+TC_INLINE vi vfloat_bits(vf a) { return _mm512_castps_si512(a); }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
 }
 TC_INLINE vf vload_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+// The two float16 halves of each lane.
+TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
+  const __m512i u = _mm512_loadu_si512(p);
+  even = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(u));
+  odd = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
+}
+// 8-bit floats (e4m3, finite), by way of float16, whose exponents lie 8 higher.
+TC_INLINE vf vload_e4m3(const uint8_t* p) {
+  const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)p));
+  const __m256i magnitude = _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x7f)), 7);
+  const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x80)), 8);
+  return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(magnitude, sign)), _mm512_set1_ps(256.f));
+}
 TC_INLINE vf vload_signed(const uint8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p))); }
 TC_INLINE vf vload_unsigned(const uint8_t* p) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p))); }
 #if defined(__AVX512VNNI__)
@@ -62,10 +78,27 @@ TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return _mm256_or_si256(_mm256_and
 template <int N> TC_INLINE vi vright(vi a) { return N == 0 ? a : _mm256_srli_epi16(a, N); }
 template <int N> TC_INLINE vi vleft(vi a) { return N == 0 ? a : _mm256_slli_epi16(a, N); }
 TC_INLINE vi vright_lanes(vi a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
+TC_INLINE vi vleft_lanes(vi a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
+TC_INLINE vf vbits_float(vi a) { return _mm256_castsi256_ps(a); }
+TC_INLINE vi vfloat_bits(vf a) { return _mm256_castps_si256(a); }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
 }
 TC_INLINE vf vload_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+TC_INLINE vf vhalf_lanes(__m256i u) {  // float16 in the low halves of lanes
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08)));
+}
+TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
+  const __m256i u = _mm256_loadu_si256((const __m256i*)p);
+  even = vhalf_lanes(_mm256_and_si256(u, _mm256_set1_epi32(0xffff)));
+  odd = vhalf_lanes(_mm256_srli_epi32(u, 16));
+}
+TC_INLINE vf vload_e4m3(const uint8_t* p) {
+  const __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)p));
+  const __m128i magnitude = _mm_slli_epi16(_mm_and_si128(x, _mm_set1_epi16(0x7f)), 7);
+  const __m128i sign = _mm_slli_epi16(_mm_and_si128(x, _mm_set1_epi16(0x80)), 8);
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(magnitude, sign)), _mm256_set1_ps(256.f));
+}
 TC_INLINE vf vload_signed(const uint8_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p))); }
 TC_INLINE vf vload_unsigned(const uint8_t* p) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p))); }
 TC_INLINE vi vdot(vi sum, vi codes, vi x) {
@@ -91,6 +124,9 @@ TC_INLINE vi vpick_bits(vi mask, vi a, vi b) { return (mask & a) | (~mask & b); 
 template <int N> TC_INLINE vi vright(vi a) { return (vi)((vwords)a >> N); }
 template <int N> TC_INLINE vi vleft(vi a) { return (vi)((vwords)a << N); }
 TC_INLINE vi vright_lanes(vi a, int n) { return (vi)((vu)a >> n); }
+TC_INLINE vi vleft_lanes(vi a, int n) { return (vi)((vu)a << n); }
+TC_INLINE vf vbits_float(vi a) { return (vf)a; }
+TC_INLINE vi vfloat_bits(vf a) { return (vi)a; }
 TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   uint8_t at[16];
   std::memcpy(at, &index, 16);
@@ -101,6 +137,17 @@ TC_INLINE vf vload_half(const uint16_t* p) {
   uint16_t h[4];
   std::memcpy(h, p, 8);
   return vf{from_f16(h[0]), from_f16(h[1]), from_f16(h[2]), from_f16(h[3])};
+}
+TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
+  uint16_t h[8];
+  std::memcpy(h, p, 16);
+  even = vf{from_f16(h[0]), from_f16(h[2]), from_f16(h[4]), from_f16(h[6])};
+  odd = vf{from_f16(h[1]), from_f16(h[3]), from_f16(h[5]), from_f16(h[7])};
+}
+TC_INLINE vf vload_e4m3(const uint8_t* p) {
+  uint16_t h[4];
+  for (int i = 0; i < 4; i++) h[i] = uint16_t((p[i] & 0x7f) << 7 | (p[i] & 0x80) << 8);
+  return vload_half(h) * vset(256.f);
 }
 TC_INLINE vf vload_signed(const uint8_t* p) { return vf{float(int8_t(p[0])), float(int8_t(p[1])), float(int8_t(p[2])), float(int8_t(p[3]))}; }
 TC_INLINE vf vload_unsigned(const uint8_t* p) { return vf{float(p[0]), float(p[1]), float(p[2]), float(p[3])}; }

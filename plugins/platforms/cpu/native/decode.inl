@@ -1,18 +1,36 @@
 // Packed weights back to numbers, bit for bit the values of their format: the exact drivers and embedding rows.
 
-// The entries of the table of four bits as bytes, with 128 added or signed.
+// The entries of a table of bytes for four bits, with 128 added or signed.
 struct ByteTable {
   uint8_t at[16];
-  constexpr explicit ByteTable(int offset) : at() {
-    for (int i = 0; i < 16; i++) at[i] = uint8_t(kIQ4Values[i] + offset);
+  constexpr ByteTable(int table, int offset) : at() {
+    for (int i = 0; i < 16; i++) at[i] = uint8_t(byte_value(table, i) + offset);
   }
 };
-static constexpr ByteTable kIQ4Unsigned(128), kIQ4Signed(0);
+static constexpr ByteTable kIQ4Unsigned(kIQ4, 128), kIQ4Signed(kIQ4, 0), kE2M1Unsigned(kE2M1, 128), kE2M1Signed(kE2M1, 0);
 
-// Columns [column, column + kWidth) of a group of values, decoded: out [sub][32]. `scale` and `offset` are of these columns.
-template <int BITS, bool IQ4>
-static void decode_group(const Packed& w, const uint8_t* unit, int group, int column, vf scale, vf offset, float* out) {
-  const vf first = vset(float(IQ4 ? -128 : code_offset_of(w.table)));
+TC_INLINE const uint8_t* byte_table(const Packed& w, bool as_signed) {
+  if (w.table == kIQ4) return as_signed ? kIQ4Signed.at : kIQ4Unsigned.at;
+  return as_signed ? kE2M1Signed.at : kE2M1Unsigned.at;
+}
+
+// Finite 8-bit floats in the low bytes of lanes. They are the upper bits of wider floats but for the exponent's bias.
+template <int EXPONENT>
+TC_INLINE vf float8_lanes(vi bytes) {
+  const vi magnitude = vleft_lanes(vand_bits(bytes, vset_bits(127)), EXPONENT == 4 ? 20 : 21);
+  const vf v = vbits_float(magnitude) * vset(EXPONENT == 4 ? 0x1p120f : 0x1p112f);
+  return vbits_float(vor_bits(vfloat_bits(v), vleft_lanes(vand_bits(bytes, vset_bits(128)), 24)));
+}
+
+// What a code is made a number by: an integer, an entry of a table, or a float of so many exponent bits.
+enum CodeKind : int { kInteger = 0, kTabled = 1, kFloatE4 = 4, kFloatE5 = 5 };
+
+// Columns [column, column + kWidth) of a group of values, decoded: out [sub][32]. `scale`, `first` (added to integers) and
+// `offset` are of these columns.
+template <int BITS, int KIND>
+static void decode_group(const Packed& w, const uint8_t* unit, int group, int column, vf scale, vf first, vf offset, float* out) {
+  const bool has_offset = w.has_low == kLowScale;
+  const uint8_t* table = byte_table(w, false);
   for (int k = group * w.sub; k < (group + 1) * w.sub; k += 4) {
     const uint8_t* run = unit + w.code_offset() + k / 32 * w.run_bytes() + 4 * column;
     const int quad = k % 32 / 4;
@@ -23,33 +41,58 @@ static void decode_group(const Packed& w, const uint8_t* unit, int group, int co
       const vi above = vright_lanes(high, BITS == 5 ? quad : 2 * (quad % 4));
       code = vor_bits(code, vleft<4>(vand_bits(above, vset_bits(BITS == 5 ? 0x01010101 : 0x03030303))));
     }
-    if (IQ4) code = vbytes_of(kIQ4Unsigned.at, code);
+    if (KIND == kTabled) code = vbytes_of(table, code);
     for (int i = 0; i < 4; i++, out += kPanel) {
-      const vf v = scale * (vfloat(vand_bits(vright_lanes(code, 8 * quad_place(i)), vset_bits(255))) + first);
-      vstore(out + column, w.has_low ? v + offset : v);
+      const vi bytes = vand_bits(vright_lanes(code, 8 * quad_place(i)), vset_bits(255));
+      const vf v = scale * (KIND == kFloatE4 || KIND == kFloatE5 ? float8_lanes<KIND>(bytes) : vfloat(bytes) + first);
+      vstore(out + column, has_offset ? v + offset : v);
     }
   }
 }
 
-// Scales, or offsets, of a unit's columns [column, column + kWidth).
+// Scales, or offsets, of a unit's columns [column, column + kWidth). Kernels of llama.cpp's formats know more than others
+// (ANY false): scales are float16, offsets too, and group scales int8.
+template <bool ANY>
 TC_INLINE vf load_scales(const Packed& w, const uint8_t* at, int column) {
-  return w.wide_scales ? vload(reinterpret_cast<const float*>(at) + column) : vload_half(reinterpret_cast<const uint16_t*>(at) + column);
+  const auto* narrow = reinterpret_cast<const uint16_t*>(at) + column;
+  if (!ANY || w.scale == kScaleF16) return vload_half(narrow);
+  if (w.scale == kScaleBF16) return vload(narrow);
+  return vload(reinterpret_cast<const float*>(at) + column);
 }
+
+// The offsets of a unit's columns whose scales are `d`, where codes are taken less `base` and there are no group scales.
+template <bool ANY>
+TC_INLINE vf load_lows(const Packed& w, const uint8_t* unit, int column, vf d, float base) {
+  if (!ANY || w.has_low == kLowScale) return load_scales<ANY>(w, unit + w.low_offset(), column);
+  return d * (vset(base) - vload_unsigned(unit + w.low_offset() + column));
+}
+
+// Scales of a group of values.
+template <bool ANY>
+TC_INLINE vf load_group_scales(const Packed& w, const uint8_t* at) {
+  return ANY && w.has_sub == kGroupE4M3 ? vload_e4m3(at) : vload_signed(at);
+}
+
+static bool is_block_format(const Packed& w) { return w.block_type >= 0; }
 
 // One unit of codes to float32 [unit][32].
 static void decode_unit(const Packed& w, const uint8_t* unit, float* out) {
-  const auto decode = w.table == kIQ4    ? decode_group<4, true>
-                      : w.code_bits == 8 ? decode_group<8, false>
-                      : w.code_bits == 6 ? decode_group<6, false>
-                      : w.code_bits == 5 ? decode_group<5, false>
-                                         : decode_group<4, false>;
+  const auto decode = has_byte_table(w.table) ? decode_group<4, kTabled>
+                      : w.table == kE4M3      ? decode_group<8, kFloatE4>
+                      : w.table == kE5M2      ? decode_group<8, kFloatE5>
+                      : w.code_bits == 8      ? decode_group<8, kInteger>
+                      : w.code_bits == 6      ? decode_group<6, kInteger>
+                      : w.code_bits == 5      ? decode_group<5, kInteger>
+                                              : decode_group<4, kInteger>;
   for (int c = 0; c < kPanel; c += kWidth) {
-    const vf d = load_scales(w, unit, c), m = w.has_low ? load_scales(w, unit + w.low_offset(), c) : vset(0.f);
+    const vf d = load_scales<true>(w, unit, c), m = w.has_low == kLowScale ? load_scales<true>(w, unit + w.low_offset(), c) : vset(0.f);
+    const vf zero = w.has_low == kLowZero ? vload_unsigned(unit + w.low_offset() + c) : vset(0.f);
+    const vf first = w.has_low == kLowZero ? vset(0.f) - zero : vset(float(has_byte_table(w.table) ? -128 : code_offset_of(w.table)));
     for (int g = 0; g < w.unit / w.sub; g++) {
       vf scale = d, offset = m;
-      if (w.has_sub) scale = d * vload_signed(unit + w.sub_offset() + g * kPanel + c);
+      if (w.has_sub) scale = d * load_group_scales<true>(w, unit + w.sub_offset() + g * kPanel + c);
       if (w.has_sub && w.has_low) offset = vset(0.f) - m * vload_unsigned(unit + w.sub_low_offset() + g * kPanel + c);
-      decode(w, unit, g, c, scale, offset, out + g * w.sub * kPanel);
+      decode(w, unit, g, c, scale, first, offset, out + g * w.sub * kPanel);
     }
   }
 }
@@ -68,32 +111,50 @@ static const float* decoded_chunk(const Packed& w, const uint8_t* panel, int64_t
       }
     return out;
   }
+  if (w.kind == kF16) {
+    const auto* pairs = reinterpret_cast<const uint16_t*>(panel) + k0 * kPanel;
+    for (int64_t p = 0; p < count / 2; p++)
+      for (int c = 0; c < kPanel; c += kWidth) {
+        vf even, odd;
+        vhalf_pairs(pairs + (p * kPanel + c) * 2, even, odd);
+        vstore(out + 2 * p * kPanel + c, even);
+        vstore(out + (2 * p + 1) * kPanel + c, odd);
+      }
+    return out;
+  }
   for (int64_t u = 0; u < count / w.unit; u++)
     decode_unit(w, panel + (k0 / w.unit + u) * w.unit_bytes, out + u * w.unit * kPanel);
   return out;
 }
 
 static float scale_at(const Packed& w, const uint8_t* at, int column) {
-  if (w.wide_scales) {
+  if (w.scale == kScaleF32) {
     float f;
     std::memcpy(&f, at + 4 * column, 4);
     return f;
   }
   uint16_t h;
   std::memcpy(&h, at + 2 * column, 2);
-  return from_f16(h);
+  return w.scale == kScaleF16 ? from_f16(h) : from_bf16(h);
+}
+
+static float code_number(const Packed& w, const uint8_t* unit, int column, int k) {
+  const int code = code_at(w, unit, column, k), exponent = float_exponent(w.table);
+  if (exponent) return float8_value(exponent, code);
+  return float(w.has_low == kLowZero ? code - unit[w.low_offset() + column] : code_value(w.table, code));
 }
 
 // One unit of one column.
 static void decode_column(const Packed& w, const uint8_t* unit, int column, float* out) {
-  const float d = scale_at(w, unit, column), m = w.has_low ? scale_at(w, unit + w.low_offset(), column) : 0.f;
+  const float d = scale_at(w, unit, column), m = w.has_low == kLowScale ? scale_at(w, unit + w.low_offset(), column) : 0.f;
   for (int g = 0; g < w.unit / w.sub; g++) {
     float scale = d, offset = m;
-    if (w.has_sub) scale *= float(int8_t(unit[w.sub_offset() + g * kPanel + column]));
+    const uint8_t own = w.has_sub ? unit[w.sub_offset() + g * kPanel + column] : uint8_t(0);
+    if (w.has_sub) scale *= w.has_sub == kGroupE4M3 ? float8_value(4, own) : float(int8_t(own));
     if (w.has_sub && w.has_low) offset = 0.f - m * float(unit[w.sub_low_offset() + g * kPanel + column]);
     for (int k = g * w.sub; k < (g + 1) * w.sub; k++) {
-      const float v = scale * float(code_value(w.table, code_at(w, unit, column, k)));
-      out[k] = w.has_low ? v + offset : v;
+      const float v = scale * code_number(w, unit, column, k);
+      out[k] = w.has_low == kLowScale ? v + offset : v;
     }
   }
 }
@@ -104,9 +165,11 @@ static void decode_row(const Packed& w, int64_t row, int64_t k0, int64_t count, 
   const int column = int(row % kPanel);
   if (w.kind == kF32)
     for (int64_t k = k0; k < k0 + count; k++) *out++ = reinterpret_cast<const float*>(panel)[k * kPanel + column];
-  else if (w.kind == kBF16)
-    for (int64_t k = k0; k < k0 + count; k++)
-      *out++ = from_bf16(reinterpret_cast<const bf16*>(panel)[(k / 2 * kPanel + column) * 2 + k % 2]);
+  else if (w.kind != kCodes)
+    for (int64_t k = k0; k < k0 + count; k++) {
+      const uint16_t narrow = reinterpret_cast<const uint16_t*>(panel)[(k / 2 * kPanel + column) * 2 + k % 2];
+      *out++ = w.kind == kBF16 ? from_bf16(narrow) : from_f16(narrow);
+    }
   else
     for (int64_t k = 0; k < count; k += w.unit) decode_column(w, panel + (k0 + k) / w.unit * w.unit_bytes, column, out + k);
 }
@@ -119,6 +182,11 @@ static void rows(const void* args, Team& team) {
       for (int64_t k = 0; k < a.w->k; k += kChunk) {
         const int64_t count = a.w->k - k < kChunk ? a.w->k - k : kChunk;
         decode_row(*a.w, a.ids[r], k, count, line);
+        if (a.w->has_order) {
+          const Row whole(a.out, a.element, r * a.out_stride);
+          for (int64_t i = 0; i < count; i++) whole.store(a.w->order()[k + i], 1, vset(line[i]));
+          continue;
+        }
         const Row out(a.out, a.element, r * a.out_stride + k);
         each_vector(count, [&](int64_t i, int n) { out.store(i, n, vload(line + i)); });
       }

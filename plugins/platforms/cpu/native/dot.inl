@@ -13,10 +13,13 @@ TC_INLINE __m512i pair_of(const bf16* x) {
   return _mm512_set1_epi32(both);
 }
 
-// What codes [first, first + 32) stand for; four-bit tables repeat, since a lookup takes the low five bits of a word.
+// What codes [first, first + 32) stand for; four-bit tables repeat, since a lookup takes the low five bits of a word. Of
+// 8-bit floats the first 32, among them those without an exponent.
 TC_INLINE __m512i table_of(int table, int bits, int first) {
   alignas(64) bf16 entries[32];
-  for (int i = 0; i < 32; i++) entries[i] = to_bf16(float(code_value(table, bits == 4 ? i % 16 : first + i)));
+  const int exponent = float_exponent(table);
+  for (int i = 0; i < 32; i++)
+    entries[i] = to_bf16(exponent ? float8_value(exponent, i) : float(code_value(table, bits == 4 ? i % 16 : first + i)));
   return _mm512_load_si512(entries);
 }
 
@@ -49,6 +52,18 @@ TC_INLINE __m512i widen_quads(__m512i codes) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_castps_si512(_mm512_cvtepi32_ps(second)));
 }
 
+// Quads of 16 columns' 8-bit floats with so many exponent bits to bf16 pairs of their even (T = 0) or odd bytes, exactly:
+// `tiny` holds what those without an exponent stand for, which bf16 writes with one.
+template <int EXPONENT, int T>
+TC_INLINE __m512i widen_floats(__m512i codes, __m512i tiny) {
+  const __m512i sign = _mm512_set1_epi16(short(0x8000)), x = T == 0 ? _mm512_slli_epi16(codes, 8) : codes;
+  const __m512i magnitude = _mm512_srli_epi16(_mm512_and_si512(x, _mm512_set1_epi16(0x7f00)), EXPONENT == 4 ? 4 : 3);
+  const __m512i usual = _mm512_add_epi16(magnitude, _mm512_set1_epi16(EXPONENT == 4 ? 120 << 7 : 112 << 7));
+  const __m512i small = _mm512_permutexvar_epi16(_mm512_srli_epi16(x, 8), tiny);
+  const __mmask32 subnormal = _mm512_testn_epi16_mask(x, _mm512_set1_epi16(EXPONENT == 4 ? 0x7800 : 0x7c00));
+  return _mm512_ternarylogic_epi32(sign, x, _mm512_mask_mov_epi16(usual, subnormal, small), 0xca);
+}
+
 // What is needed to turn codes into operands: their tables, the run at hand and the stream's prefetch.
 struct CodeStream {
   __m512i table, upper;
@@ -58,12 +73,15 @@ struct CodeStream {
 };
 
 // Adds quad QUAD of the run to the sums of R rows.
-template <int R, int BITS, int QUAD>
+template <int R, int BITS, int QUAD, int FLOAT>
 TC_INLINE void add_quad(CodeStream& w, const bf16* x, int64_t x_stride, __m512 (&s)[R][2]) {
   __m512i codes[2][2];
   for (int h = 0; h < 2; h++) {
     const __m512i words = _mm512_load_si512(w.run + (BITS == 8 ? QUAD : QUAD % 4) * 128 + 64 * h);
-    if (BITS == 8) {
+    if (FLOAT != 0) {
+      codes[h][0] = widen_floats<FLOAT, 0>(words, w.table);
+      codes[h][1] = widen_floats<FLOAT, 1>(words, w.table);
+    } else if (BITS == 8) {
       codes[h][0] = widen_quads<0>(words);
       codes[h][1] = widen_quads<1>(words);
     } else {
@@ -83,12 +101,12 @@ TC_INLINE void add_quad(CodeStream& w, const bf16* x, int64_t x_stride, __m512 (
 }
 
 // Two quads and the prefetch of what they take of the stream.
-template <int R, int BITS, int QUAD>
+template <int R, int BITS, int QUAD, int FLOAT>
 TC_INLINE void add_two(CodeStream& w, const bf16* x, int64_t x_stride, __m512 (&s)[R][2]) {
   for (int line = 0; line <= BITS / 2; line++) _mm_prefetch((const char*)(w.ahead + 64 * line), _MM_HINT_T0);
   w.ahead += w.step;
-  add_quad<R, BITS, QUAD>(w, x, x_stride, s);
-  add_quad<R, BITS, QUAD + 1>(w, x, x_stride, s);
+  add_quad<R, BITS, QUAD, FLOAT>(w, x, x_stride, s);
+  add_quad<R, BITS, QUAD + 1, FLOAT>(w, x, x_stride, s);
 }
 
 // Scales of a unit and where its groups' own lie.
@@ -98,11 +116,11 @@ struct UnitScales {
 };
 
 // Adds a group's sums, scaled (and its offset times the sum of its activations), to the rows' totals; clears the sums.
-template <int R, bool SCALED, bool LOW>
-TC_INLINE void close_group(const UnitScales& u, int group, const float* sums, int64_t sums_stride, __m512 (&s)[R][2], __m512 (&c)[R][2]) {
+template <int R, bool SCALED, bool LOW, bool ANY>
+TC_INLINE void close_group(const Packed& w, const UnitScales& u, int group, const float* sums, int64_t sums_stride, __m512 (&s)[R][2], __m512 (&c)[R][2]) {
   for (int v = 0; v < 2; v++) {
     vf scale = u.d[v], low = u.m[v];
-    if (SCALED) scale = scale * vload_signed(u.scales + group * kPanel + 16 * v);
+    if (SCALED) scale = scale * load_group_scales<ANY>(w, u.scales + group * kPanel + 16 * v);
     if (SCALED && LOW) low = vset(0.f) - low * vload_unsigned(u.offsets + group * kPanel + 16 * v);
     for (int r = 0; r < R; r++) {
       c[r][v] = vfma(s[r][v], scale, c[r][v]);
@@ -114,7 +132,7 @@ TC_INLINE void close_group(const UnitScales& u, int group, const float* sums, in
 
 // A whole panel for up to kCodeRows rows: codes go from the stream to the dot product without a stop in the cache. Decoding
 // them again for the next rows costs less than storing them would.
-template <int R, int BITS, int SUB, bool SCALED, bool LOW>
+template <int R, int BITS, int SUB, bool SCALED, bool LOW, bool ANY = false, int FLOAT = 0>
 static void code_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64_t x_stride, const float* sums, int64_t sums_stride, float* acc) {
   const int runs = w.unit / 32;
   const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes();
@@ -125,19 +143,19 @@ static void code_tile(const Packed& w, const uint8_t* unit, const bf16* x, int64
   for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
     UnitScales own;
     for (int h = 0; h < 2; h++) {
-      own.d[h] = load_scales(w, unit, 16 * h);
-      own.m[h] = LOW ? load_scales(w, unit + w.low_offset(), 16 * h) : vset(0.f);
+      own.d[h] = load_scales<ANY>(w, unit, 16 * h);
+      own.m[h] = LOW ? load_lows<ANY>(w, unit, 16 * h, own.d[h], BITS == 8 ? 128.f : 0.f) : vset(0.f);
     }
     own.scales = unit + w.sub_offset();
     own.offsets = unit + w.sub_low_offset();
     stream.run = unit + code_offset;
     for (int g = 0; g < runs; g++, x += 32, stream.run += run_bytes) {
-      add_two<R, BITS, 0>(stream, x, x_stride, s);
-      add_two<R, BITS, 2>(stream, x, x_stride, s);
-      if (SUB == 16) close_group<R, SCALED, LOW>(own, 2 * g, sums++, sums_stride, s, c);
-      add_two<R, BITS, 4>(stream, x, x_stride, s);
-      add_two<R, BITS, 6>(stream, x, x_stride, s);
-      close_group<R, SCALED, LOW>(own, SUB == 16 ? 2 * g + 1 : g, sums++, sums_stride, s, c);
+      add_two<R, BITS, 0, FLOAT>(stream, x, x_stride, s);
+      add_two<R, BITS, 2, FLOAT>(stream, x, x_stride, s);
+      if (SUB == 16) close_group<R, SCALED, LOW, ANY>(w, own, 2 * g, sums++, sums_stride, s, c);
+      add_two<R, BITS, 4, FLOAT>(stream, x, x_stride, s);
+      add_two<R, BITS, 6, FLOAT>(stream, x, x_stride, s);
+      close_group<R, SCALED, LOW, ANY>(w, own, SUB == 16 ? 2 * g + 1 : g, sums++, sums_stride, s, c);
     }
   }
   for (int r = 0; r < R; r++)
@@ -173,6 +191,18 @@ static const PlainTile kPlainTiles[kPlainRows + 1] = {
     plain_tile<7>, plain_tile<8>, plain_tile<9>, plain_tile<10>, plain_tile<11>, plain_tile<12>,
 };
 
+static CodeTile other_code_tile_of(const Packed& w, int64_t rows) {
+  static const CodeTile plain4[] = TC_SIX(code_tile, 4, 32, false, false, true), low4[] = TC_SIX(code_tile, 4, 32, false, true, true);
+  static const CodeTile short4[] = TC_SIX(code_tile, 4, 16, true, false, true);
+  static const CodeTile plain8[] = TC_SIX(code_tile, 8, 32, false, false, true), low8[] = TC_SIX(code_tile, 8, 32, false, true, true);
+  static const CodeTile e4m3[] = TC_SIX(code_tile, 8, 32, false, false, true, 4), e5m2[] = TC_SIX(code_tile, 8, 32, false, false, true, 5);
+  if (w.table == kE4M3) return e4m3[rows];
+  if (w.table == kE5M2) return e5m2[rows];
+  if (w.code_bits == 8) return (w.has_low ? low8 : plain8)[rows];
+  if (w.has_sub) return short4[rows];
+  return (w.has_low ? low4 : plain4)[rows];
+}
+
 static CodeTile code_tile_of(const Packed& w, int64_t rows) {
   static const CodeTile plain4[] = TC_SIX(code_tile, 4, 32, false, false), low4[] = TC_SIX(code_tile, 4, 32, false, true);
   static const CodeTile scaled4[] = TC_SIX(code_tile, 4, 32, true, false), both4[] = TC_SIX(code_tile, 4, 32, true, true);
@@ -181,6 +211,7 @@ static CodeTile code_tile_of(const Packed& w, int64_t rows) {
   static const CodeTile both5[] = TC_SIX(code_tile, 5, 32, true, true);
   static const CodeTile short6[] = TC_SIX(code_tile, 6, 16, true, false);
   static const CodeTile plain8[] = TC_SIX(code_tile, 8, 32, false, false);
+  if (!is_block_format(w)) return other_code_tile_of(w, rows);
   if (w.code_bits == 8) return plain8[rows];
   if (w.code_bits == 6) return short6[rows];
   if (w.code_bits == 5) return (w.has_sub ? both5 : w.has_low ? low5 : plain5)[rows];
@@ -211,7 +242,7 @@ static void dot_row(const LinearArgs& a, int64_t row, int64_t place) {
   for (int64_t k = w.k; k < w.k_padded; k++) to[k] = 0;
   if (!w.has_low) return;
   float* sums = reinterpret_cast<float*>(a.scratch + memory.sums_at) + place * memory.sums_stride;
-  for (int64_t g = 0; g < w.k / w.sub; g++) {
+  for (int64_t g = 0; g < w.k_padded / w.sub; g++) {
     vf sum = vload(to + g * w.sub);
     if (w.sub == 32) sum = sum + vload(to + g * w.sub + 16);
     sums[g] = vsum(sum);
@@ -236,4 +267,4 @@ static void dot_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1)
   });
 }
 
-static bool dot_serves(const LinearArgs& a) { return a.element == kBFloat16 && a.w->kind != kF32; }
+static bool dot_serves(const LinearArgs& a) { return a.element == kBFloat16 && (a.w->kind == kBF16 || a.w->kind == kCodes); }

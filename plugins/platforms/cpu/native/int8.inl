@@ -33,7 +33,7 @@ constexpr float kLeast = 1e-30f;
 template <int GROUPS>
 TC_INLINE void note_sum(const Packed& w, int group, int32_t sum, Record<GROUPS>& to) {
   if (w.has_low) to.group[group].sum = to.scale * float(sum);
-  else to.group[group].offset = sum * (w.table == kIQ4 ? -128 : code_offset_of(w.table));
+  else to.group[group].offset = sum * (has_byte_table(w.table) ? -128 : code_offset_of(w.table));
 }
 
 #if defined(__AVX512F__)
@@ -100,23 +100,27 @@ template <int GROUPS>
 static void round_row(const LinearArgs& a, int64_t row, uint8_t* to) {
   const Row from(a.x, a.element, row * a.x_stride);
   auto* record = reinterpret_cast<Record<GROUPS>*>(to);
-  for (int64_t k = 0; k < a.w->k; k += 32, record++) {
+  const int64_t all = a.w->k;
+  for (int64_t k = 0; k < a.w->k_padded; k += 32, record++) {
     vf v[32 / kWidth];
-    for (int i = 0; i < 32 / kWidth; i++) v[i] = from.load(k + i * kWidth, kWidth);
+    for (int i = 0; i < 32 / kWidth; i++) {
+      const int64_t at = k + i * kWidth;
+      v[i] = at + kWidth <= all ? from.load(at, kWidth) : at < all ? from.load(at, int(all - at)) : vset(0.f);
+    }
     round_block<GROUPS>(*a.w, v, *record);
   }
 }
 
 // ---- products ------------------------------------------------------------------------------------------------------
 
-constexpr bool signed_codes(int bits, bool iq4) { return !kWideDot && (bits == 8 || iq4); }
+constexpr bool signed_codes(int bits, bool tabled) { return !kWideDot && (bits == 8 || tabled); }
 
 // Quad QUAD of a run as bytes to multiply; `low` are the bytes of its line, `high` those of the bits above four.
-template <int BITS, bool IQ4, int QUAD>
-TC_INLINE vi quad_of(vi low, vi high) {
+template <int BITS, bool TABLED, int QUAD>
+TC_INLINE vi quad_of(vi low, vi high, const uint8_t* table) {
   if (BITS == 8) return signed_codes(8, false) ? vxor_bits(low, vset_bits(int32_t(0x80808080u))) : low;
   const vi fifteen = vset_bits(0x0f0f0f0f), nibble = vright<QUAD / 4 * 4>(low);
-  if (BITS == 4) return IQ4 ? vbytes_of(signed_codes(4, true) ? kIQ4Signed.at : kIQ4Unsigned.at, vand_bits(nibble, fifteen)) : vand_bits(nibble, fifteen);
+  if (BITS == 4) return TABLED ? vbytes_of(table, vand_bits(nibble, fifteen)) : vand_bits(nibble, fifteen);
   constexpr int at = BITS == 5 ? QUAD : 2 * (QUAD % 4);
   const vi moved = at < 4 ? vleft<(at < 4 ? 4 - at : 0)>(high) : vright<(at > 4 ? at - 4 : 0)>(high);
   return vpick_bits(fifteen, nibble, vand_bits(moved, vset_bits(BITS == 5 ? 0x10101010 : 0x30303030)));
@@ -126,21 +130,21 @@ template <bool SIGNED>
 TC_INLINE vi add_dot(vi sum, vi codes, vi x) { return SIGNED ? vdot_signed(sum, codes, x) : vdot(sum, codes, x); }
 
 // Adds quad QUAD of a run (its stripe's bytes begin at `run`) to the sums of R rows.
-template <int R, int BITS, bool IQ4, int QUAD>
-TC_INLINE void add_bytes(const uint8_t* run, const uint8_t* x, int64_t stride, vi (&s)[R][2]) {
+template <int R, int BITS, bool TABLED, int QUAD>
+TC_INLINE void add_bytes(const uint8_t* run, const uint8_t* table, const uint8_t* x, int64_t stride, vi (&s)[R][2]) {
   vi codes[2];
   for (int v = 0; v < 2; v++) {
     const vi low = vload_bits(run + (BITS == 8 ? QUAD : QUAD % 4) * 128 + v * 4 * kWidth);
     const vi high = BITS == 5 || BITS == 6 ? vload_bits(run + 512 + (BITS == 6 ? QUAD / 4 * 128 : 0) + v * 4 * kWidth) : low;
-    codes[v] = quad_of<BITS, IQ4, QUAD>(low, high);
+    codes[v] = quad_of<BITS, TABLED, QUAD>(low, high, table);
   }
 #pragma GCC unroll 6
   for (int r = 0; r < R; r++) {
     int32_t four;
     std::memcpy(&four, x + r * stride + 4 * QUAD, 4);
     const vi b = vset_bits(four);
-    s[r][0] = add_dot<signed_codes(BITS, IQ4)>(s[r][0], codes[0], b);
-    s[r][1] = add_dot<signed_codes(BITS, IQ4)>(s[r][1], codes[1], b);
+    s[r][0] = add_dot<signed_codes(BITS, TABLED)>(s[r][0], codes[0], b);
+    s[r][1] = add_dot<signed_codes(BITS, TABLED)>(s[r][1], codes[1], b);
   }
 }
 
@@ -149,15 +153,16 @@ struct GroupScales {
   vf d[2], m[2];
 };
 
-template <bool LOW>
-TC_INLINE GroupScales group_scales(const Packed& w, const uint8_t* unit, int column, int group) {
+// Codes are taken less `base`.
+template <bool LOW, bool ANY>
+TC_INLINE GroupScales group_scales(const Packed& w, const uint8_t* unit, int column, int group, float base) {
   GroupScales s;
   for (int v = 0; v < 2; v++) {
     const int c = column + v * kWidth;
-    s.d[v] = load_scales(w, unit, c);
-    if (w.has_sub) s.d[v] = s.d[v] * vload_signed(unit + w.sub_offset() + group * kPanel + c);
+    s.d[v] = load_scales<ANY>(w, unit, c);
+    if (w.has_sub) s.d[v] = s.d[v] * load_group_scales<ANY>(w, unit + w.sub_offset() + group * kPanel + c);
     if (!LOW) continue;
-    s.m[v] = load_scales(w, unit + w.low_offset(), c);
+    s.m[v] = load_lows<ANY>(w, unit, c, s.d[v], base);
     if (w.has_sub) s.m[v] = vset(0.f) - s.m[v] * vload_unsigned(unit + w.sub_low_offset() + group * kPanel + c);
   }
   return s;
@@ -185,9 +190,11 @@ TC_INLINE void close_bytes(const GroupScales& w, const uint8_t* x, int64_t strid
 }
 
 // Columns [column, column + 2 kWidth) of a panel for up to kInt8Rows rows.
-template <int R, int BITS, int SUB, bool LOW, bool IQ4>
+template <int R, int BITS, int SUB, bool LOW, bool TABLED, bool ANY = false>
 static void int8_tile(const Packed& w, const uint8_t* unit, int column, const uint8_t* x, int64_t stride, bool cold, float* acc) {
-  constexpr bool SIGNED = signed_codes(BITS, IQ4);
+  constexpr bool SIGNED = signed_codes(BITS, TABLED);
+  constexpr float base = SIGNED && BITS == 8 ? 128.f : 0.f;
+  const uint8_t* table = byte_table(w, SIGNED);
   const int runs = w.unit / 32, step = int(w.unit_bytes / runs), lines = step / 64 + 1;
   const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes();
   vf c[R][2];
@@ -210,35 +217,35 @@ static void int8_tile(const Packed& w, const uint8_t* unit, int column, const ui
       if (SUB == 32) {
         // Halves of the same bytes one after the other; 8-bit codes as they come, since a stream out of order is slow.
         fetch(0);
-        add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 1 : 4>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, 0>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 1 : 4>(run, table, x, stride, s);
         fetch(1);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 2 : 1>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 3 : 5>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 2 : 1>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 3 : 5>(run, table, x, stride, s);
         fetch(2);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 4 : 2>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 5 : 6>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 4 : 2>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 5 : 6>(run, table, x, stride, s);
         fetch(3);
-        add_bytes<R, BITS, IQ4, BITS == 8 ? 6 : 3>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, BITS == 8 ? 6 : 3>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, 7>(run, table, x, stride, s);
       } else {
         fetch(0);
-        add_bytes<R, BITS, IQ4, 0>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, 1>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, 0>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, 1>(run, table, x, stride, s);
         fetch(1);
-        add_bytes<R, BITS, IQ4, 2>(run, x, stride, s);
-        add_bytes<R, BITS, IQ4, 3>(run, x, stride, s);
+        add_bytes<R, BITS, TABLED, 2>(run, table, x, stride, s);
+        add_bytes<R, BITS, TABLED, 3>(run, table, x, stride, s);
       }
-      close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, SUB == 32 ? g : 2 * g), x, stride, 0, s, c);
+      close_bytes<R, SUB, LOW>(group_scales<LOW, ANY>(w, unit, column, SUB == 32 ? g : 2 * g, base), x, stride, 0, s, c);
       if (SUB == 32) continue;
       open_group<R, SUB, LOW, SIGNED>(x, stride, 32 / SUB - 1, s);
       fetch(2);
-      add_bytes<R, BITS, IQ4, 4>(run, x, stride, s);
-      add_bytes<R, BITS, IQ4, 5>(run, x, stride, s);
+      add_bytes<R, BITS, TABLED, 4>(run, table, x, stride, s);
+      add_bytes<R, BITS, TABLED, 5>(run, table, x, stride, s);
       fetch(3);
-      add_bytes<R, BITS, IQ4, 6>(run, x, stride, s);
-      add_bytes<R, BITS, IQ4, 7>(run, x, stride, s);
-      close_bytes<R, SUB, LOW>(group_scales<LOW>(w, unit, column, 2 * g + 1), x, stride, 32 / SUB - 1, s, c);
+      add_bytes<R, BITS, TABLED, 6>(run, table, x, stride, s);
+      add_bytes<R, BITS, TABLED, 7>(run, table, x, stride, s);
+      close_bytes<R, SUB, LOW>(group_scales<LOW, ANY>(w, unit, column, 2 * g + 1, base), x, stride, 32 / SUB - 1, s, c);
     }
   }
   for (int r = 0; r < R; r++)
@@ -257,18 +264,28 @@ using Int8Tile = void (*)(const Packed&, const uint8_t*, int, const uint8_t*, in
 #define TC_TILES(...) { nullptr, int8_tile<1, __VA_ARGS__>, int8_tile<2, __VA_ARGS__> }
 #endif
 
+static const Int8Tile* other_int8_tiles(const Packed& w) {
+  static const Int8Tile plain4[] = TC_TILES(4, 32, false, false, true), low4[] = TC_TILES(4, 32, true, false, true);
+  static const Int8Tile tabled4[] = TC_TILES(4, 32, false, true, true), short_tabled4[] = TC_TILES(4, 16, false, true, true);
+  static const Int8Tile plain8[] = TC_TILES(8, 32, false, false, true), low8[] = TC_TILES(8, 32, true, false, true);
+  if (w.code_bits == 8) return w.has_low ? low8 : plain8;
+  if (has_byte_table(w.table)) return w.sub == 16 ? short_tabled4 : tabled4;
+  return w.has_low ? low4 : plain4;
+}
+
 // Tiles by their number of rows.
 static const Int8Tile* int8_tiles(const Packed& w) {
   static const Int8Tile plain4[] = TC_TILES(4, 32, false, false), low4[] = TC_TILES(4, 32, true, false);
-  static const Int8Tile iq4[] = TC_TILES(4, 32, false, true);
+  static const Int8Tile tabled4[] = TC_TILES(4, 32, false, true);
   static const Int8Tile short4[] = TC_TILES(4, 16, false, false), short_low4[] = TC_TILES(4, 16, true, false);
   static const Int8Tile plain5[] = TC_TILES(5, 32, false, false), low5[] = TC_TILES(5, 32, true, false);
   static const Int8Tile short6[] = TC_TILES(6, 16, false, false);
   static const Int8Tile plain8[] = TC_TILES(8, 32, false, false);
+  if (!is_block_format(w)) return other_int8_tiles(w);
   if (w.code_bits == 8) return plain8;
   if (w.code_bits == 6) return short6;
   if (w.code_bits == 5) return w.has_low ? low5 : plain5;
-  if (w.table == kIQ4) return iq4;
+  if (has_byte_table(w.table)) return tabled4;
   if (w.sub == 16) return w.has_low ? short_low4 : short4;
   return w.has_low ? low4 : plain4;
 }
@@ -277,7 +294,7 @@ struct Int8Memory {
   int64_t stride;  // bytes between rows
   size_t all;
   explicit Int8Memory(const LinearArgs& a) {
-    stride = align64(a.w->k / 32 * int64_t(a.w->sub == 16 ? sizeof(Record<2>) : sizeof(Record<1>)));
+    stride = align64(a.w->k_padded / 32 * int64_t(a.w->sub == 16 ? sizeof(Record<2>) : sizeof(Record<1>)));
     if (stride % 128 == 0) stride += 64;  // off powers of two: the rows of a tile must not fall into the same cache sets
     all = size_t(a.rows * stride);
   }

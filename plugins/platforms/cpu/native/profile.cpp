@@ -40,7 +40,7 @@ const char* name_of(Op op) {
   return "other";
 }
 
-int64_t bits_of(const Packed& w) { return w.kind == kCodes ? w.code_bits : w.kind == kBF16 ? 16 : 32; }
+int64_t bits_of(const Packed& w) { return w.kind == kCodes ? w.code_bits : w.kind == kF32 ? 32 : 16; }
 
 int64_t rows_in(Op op, const void* args) {
   switch (op) {

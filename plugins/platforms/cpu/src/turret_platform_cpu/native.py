@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 9
+ABI_VERSION = 10
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -57,7 +57,12 @@ OPS = {
 """Each op's struct in the notation of the `struct` module, native alignment."""
 
 _SHAPE = struct.Struct("@qq")
-REASONS = {-1: "an argument is out of range", -2: "no memory for scratch"}
+_CODES = struct.Struct("@PPPPPqqqqqqiii0q")
+REASONS = {
+    -1: "an argument is out of range",
+    -2: "no memory for scratch",
+    -3: "a number is not finite, or its columns' order is none",
+}
 
 Op = Callable[..., None]
 
@@ -132,8 +137,17 @@ class Native:
         return self._own(self.library.tc_pack_blocks(block_type, rows, row_bytes, *shape), shape)
 
     def pack_plain(self, element: int, rows: int, stride: int, shape: tuple[int, int]) -> PackedWeight:
-        """Pack float32 (0) or bfloat16 (1) rows at address `rows`, `stride` elements apart."""
+        """Pack float32 (0), bfloat16 (1) or float16 (2) rows at address `rows`, `stride` elements apart."""
         return self._own(self.library.tc_pack_plain(element, rows, stride, *shape), shape)
+
+    def pack_codes(self, fields: Sequence[int], shape: tuple[int, int]) -> PackedWeight:
+        """Pack codes and their scales, by the fields of `CodesArgs` (native/packed.h). Raises BadArgumentError for what
+        no format is, or numbers that are not finite."""
+        handle = ctypes.c_void_p()
+        code = self.library.tc_pack_codes(_CODES.pack(*fields), ctypes.byref(handle))
+        if code in REASONS and code != -2:
+            raise BadArgumentError(f"packing a weight of {shape[0]} x {shape[1]}: {REASONS[code]}")
+        return self._own(handle.value, shape)
 
     def packed_header(self, packed: PackedWeight) -> bytes:
         """What `place` needs to know of a packed weight beside its bytes."""
@@ -212,6 +226,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "tc_threads": (integer, []),
         "tc_pack_blocks": (pointer, [integer, pointer, wide, wide, wide]),
         "tc_pack_plain": (pointer, [integer, pointer, wide, wide, wide]),
+        "tc_pack_codes": (integer, [ctypes.c_char_p, pointer]),
         "tc_free": (None, [pointer]),
         "tc_packed_bytes": (wide, [pointer]),
         "tc_packed_alike": (integer, [pointer, pointer]),
