@@ -23,7 +23,8 @@ REPOS = {
         "config.json": CONFIG, "model.safetensors": save({"w": torch.ones(2)}), "tokenizer.json": b"{}",
         "original/consolidated.safetensors": b"x" * 10, "pytorch_model.bin": b"pickle", "README.md": b"# hello",
     },
-    "org/pickled": {"config.json": CONFIG, "pytorch_model.bin": b"pickle"},
+    "org/pickled": {"config.json": CONFIG, "pytorch_model.bin": b"pickle", "training_args.bin": b"pickle"},
+    "org/bare": {"config.json": CONFIG},
     "org/just-gguf": {"m-Q4_0.gguf": b"GGUFxxxx", "m-Q8_0.gguf": b"GGUFyyyy"},
 }  # fmt: skip
 
@@ -123,11 +124,19 @@ def test_what_is_needed_is_downloaded_once(hub: ThreadingHTTPServer, tmp_path: P
     assert hub.asked == []  # type: ignore[attr-defined]
 
 
+def test_files_of_torch_save_are_downloaded_where_there_are_no_others(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    asked = ("org/pickled", {}), ("org/good", {"prefer_pt": True})
+    for answer in resolve_apart(hub, tmp_path, *asked):
+        found = json.loads(answer)
+        assert found["kind"] == "pt" and [Path(p).name for p in found["weight_files"]] == ["pytorch_model.bin"]
+    assert "model.safetensors" not in hub.asked and "training_args.bin" not in hub.asked  # type: ignore[attr-defined]
+
+
 REFUSALS = [
     ("org/gated", {}, "'org/gated' is gated: accept its terms"),
     ("org/missing", {}, "'org/missing' does not exist, or is private"),
     ("org/good", {"revision": "nowhere"}, "'org/good' has no revision 'nowhere'"),
-    ("org/pickled", {}, "no .safetensors files (pickled .bin files are not read)"),
+    ("org/bare", {}, "there are no .safetensors, .gguf or .bin files"),
     ("org/just-gguf", {}, "name one by its quantization: org/just-gguf:Q4_K_M"),
     ("org/just-gguf:Q4_0", {}, "m-Q4_0.gguf: it has version"),
 ]

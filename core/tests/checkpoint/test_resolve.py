@@ -65,16 +65,42 @@ def test_chat_templates_from_each_place(model_dir: Path) -> None:
     assert found.chat_template == "J"
 
 
-def test_directory_with_pickles_only_is_refused_with_the_reason(model_dir: Path) -> None:
+def test_files_of_torch_save_are_used_where_there_are_no_others_or_where_they_are_asked_for(model_dir: Path) -> None:
+    for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt"):
+        (model_dir / name).write_bytes(b"x")
+    assert resolve(str(model_dir)).kind == "safetensors"
+    asked = resolve(str(model_dir), ResolveOptions(prefer_pt=True))
     (model_dir / "model.safetensors").unlink()
-    (model_dir / "pytorch_model.bin").write_bytes(b"x")
-    with pytest.raises(LoadError, match=r"pytorch_model.bin; turret does not read pickled weights .* runs code"):
+    found = resolve(str(model_dir))
+    assert found == asked and found.kind == "pt"
+    assert [Path(file).name for file in found.weight_files] == ["pytorch_model.bin"]
+
+
+def test_an_index_says_which_files_of_torch_save_there_are(model_dir: Path) -> None:
+    (model_dir / "model.safetensors").unlink()
+    index = {"weight_map": {"a": "pytorch_model-1.bin", "b": "pytorch_model-2.bin", "c": "pytorch_model-1.bin"}}
+    (model_dir / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    for name in ("pytorch_model-1.bin", "pytorch_model-old.bin"):
+        (model_dir / name).write_bytes(b"x")
+    with pytest.raises(LoadError, match=r"pytorch_model-2\.bin: the file is missing, .* tensor 'b'"):
+        resolve(str(model_dir))
+    (model_dir / "pytorch_model-2.bin").write_bytes(b"x")
+    found = resolve(str(model_dir)).weight_files
+    assert [Path(file).name for file in found] == ["pytorch_model-1.bin", "pytorch_model-2.bin"]
+
+
+def test_weights_that_are_not_read_are_named(model_dir: Path) -> None:
+    (model_dir / "model.safetensors").unlink()
+    with pytest.raises(LoadError, match=r"no \.bin files \(--load-format pt\)"):
+        resolve(str(model_dir), ResolveOptions(prefer_pt=True))
+    (model_dir / "consolidated.00.pth").write_bytes(b"x")
+    with pytest.raises(LoadError, match=r"the weights are consolidated\.00\.pth, which is not read"):
         resolve(str(model_dir))
 
 
 def test_directory_without_weights(model_dir: Path) -> None:
     (model_dir / "model.safetensors").unlink()
-    with pytest.raises(LoadError, match=r"no .safetensors files .* --load-format dummy"):
+    with pytest.raises(LoadError, match=r"no \.safetensors, \.gguf or \.bin files; --load-format dummy"):
         resolve(str(model_dir))
     assert resolve(str(model_dir), ResolveOptions(need_weights=False)).weight_files == ()
 
@@ -160,7 +186,7 @@ def test_references_to_nothing(reference: str, message: str) -> None:
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
     for name, message in (
-        ("x.bin", "pickled weights"), ("x.safetensors", "give the directory"), ("x.txt", "not a model")
+        ("x.bin", "give the directory"), ("x.safetensors", "give the directory"), ("x.txt", "not a model")
     ):  # fmt: skip
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(LoadError, match=message):

@@ -17,6 +17,8 @@ from turret.errors import ConfigError
         ("--model demo", {"model": "demo"}),
         ("--max_model_len 4K", {"max_model_len": 4096}),
         ("--max-model-len=4k", {"max_model_len": 4000}),
+        ("--max-model-len auto", {"max_model_len": -1}),
+        ("--max-model-len -1", {"max_model_len": -1}),
         ("--kv-cache-memory-bytes 1.5g", {"kv_cache_memory_bytes": 1_500_000_000}),
         ("--no-enable-prefix-caching", {"enable_prefix_caching": False}),
         ("--enable-prefix-caching=false", {"enable_prefix_caching": False}),

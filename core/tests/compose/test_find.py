@@ -82,6 +82,21 @@ def test_another_format_than_the_files_is_refused(model: str, asked: str, there:
     assert find_model(config(reference, load_format=there)).checkpoint.kind == there
 
 
+def test_where_tensors_are_restored_matters_to_files_of_torch_save_only(model: str) -> None:
+    with pytest.raises(ConfigError, match=r"--pt-load-map-location says how .* are safetensors; leave"):
+        find_model(config(model, pt_load_map_location="cuda:0"))
+    (Path(model) / "pytorch_model.bin").write_bytes(b"x")
+    places = '{"cuda:0": "cpu"}'
+    found = find_model(config(model, load_format="pt", pt_load_map_location=places))
+    assert found.checkpoint.kind == "pt" and found.config.load.map_location == {"cuda:0": "cpu"}
+
+
+@pytest.mark.parametrize("wrong", ['{"cuda:0": 1}', "{cuda}", "{]"])
+def test_places_to_restore_tensors_are_checked(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="--pt-load-map-location"):
+        Config.from_options({"pt_load_map_location": wrong})
+
+
 def test_a_tokenizer_revision_is_of_the_models_own_tokenizer() -> None:
     mine = tokenizer_options(config("org/name", revision="a", tokenizer_revision="b"))
     assert (mine.reference, mine.hub.revision) == ("org/name", "b")

@@ -94,6 +94,46 @@ def test_a_short_prompt_waits_for_one_chunk_of_a_long_one_that_loses_nothing_alo
     finish(h)
 
 
+@pytest.mark.parametrize("num_decoding", [0, 3])
+@pytest.mark.parametrize("threshold", [0, 5])
+@pytest.mark.parametrize("moment", range(12))
+def test_whenever_a_short_prompt_comes_it_waits_for_one_chunk_though_steps_are_planned_ahead(
+    moment: int, threshold: int, num_decoding: int
+) -> None:
+    chunk = threshold or 12
+    h = harness(max_num_partial_prefills=2, max_num_batched_tokens=12, max_model_len=1000, num_blocks=200,
+                async_depth=2, long_prefill_token_threshold=threshold)
+    for number in range(num_decoding):
+        h.add(free_running(f"decoding{number}", 2, 40))
+    h.add(free_running("long", 90))
+    for turn in range(moment):  # between any two calls of the engine
+        if turn % 2 == 0:
+            while h.plan():
+                pass
+        else:
+            h.commit()
+    before = len(h.plans) - len(h.worker.queue)
+    h.add(free_running("short", 3))
+    while not any("short" in sizes(plan) for plan in h.plans):
+        h.step()
+    waited_for = [sizes(plan).get("long", 0) for plan in h.plans[before:] if "short" not in sizes(plan)]
+    assert sum(waited_for) <= chunk
+    finish(h)
+
+
+def test_answers_are_still_planned_ahead_and_so_is_what_follows_the_last_chunk() -> None:
+    h = harness(max_num_batched_tokens=12, max_model_len=1000, async_depth=2)
+    h.add(free_running("long", 30, 6))
+    in_flight = []
+    while h.scheduler.has_unfinished:
+        while h.plan():
+            pass
+        in_flight.append(len(h.worker.queue))
+        h.commit()
+    assert in_flight[:3] == [1, 1, 2] and set(in_flight[2:-1]) == {2}
+    finish(h)
+
+
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 

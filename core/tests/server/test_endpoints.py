@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 
 import httpx
@@ -24,6 +25,7 @@ class Plain:
     """Text in, text out."""
 
     api = "1.0"
+    id_prefix = "plain-"
 
     def routes(self, host):
         async def say(call):
@@ -43,6 +45,7 @@ class Plain:
                     finish = part
             usage = answer.usage()
             made = {"said": "".join(texts), "why": finish.reason, "in": usage.prompt, "out": usage.output}
+            made["id"] = answer.id
             return EndpointAnswer(json.dumps(made).encode())
 
         async def count(call):
@@ -90,6 +93,21 @@ def test_streams_and_their_errors(plain):
     cut = client.post("/plain", json={"text": "Hello", "stream": True, "fail": True}).text.splitlines()
     assert cut[-1] == "!it broke"
     assert "request_success_total" in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("name", ["plain-of-the-header", "of-the-header", "plain-of-the-body"])
+def test_a_call_can_be_aborted_by_the_id_of_its_answer(serve, until, name):
+    with (
+        serve({"step_seconds": 0.02}, parts={"endpoints": (Plain(),)}) as running,
+        httpx.Client(base_url=running.url, timeout=30) as client,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        body = {"text": "Hello", "size": 400, "more": {"request_id": "of-the-body"}}
+        call = pool.submit(client.post, "/plain", json=body, headers={"x-request-id": "of-the-header"})
+        until(lambda: running.state.lifecycle.num_open == 1)
+        httpx.post(f"{running.url}/abort_requests", json={"request_ids": ["chatcmpl-of-nobody", name]})
+        said = call.result(20).json()
+        assert (said["id"], said["why"]) == ("plain-of-the-header", "abort") and said["out"] < 300
 
 
 def test_errors_in_its_own_shape(plain):

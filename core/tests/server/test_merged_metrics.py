@@ -7,11 +7,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from turret.messages import EngineStats
 from turret.server.merged_metrics import merge_metrics
-from turret.server.metrics import ServerMetrics
+from turret.server.metrics import MetricsShape, ServerMetrics
 
 
 def page(tokens: list[int], ended: int, engine: int = 0) -> ServerMetrics:
-    metrics = ServerMetrics("tiny", 512, None, num_engines=2)
+    metrics = ServerMetrics(MetricsShape("tiny", 512, num_engines=2), None)
     for size in tokens:
         metrics.engines[engine].generation_tokens.observe(size)
     for _ in range(ended):
@@ -46,7 +46,8 @@ def test_counts_add_up_and_the_shape_is_that_of_one_process() -> None:
 
 
 def test_engines_are_shown_once_and_settings_stay_one() -> None:
-    main = ServerMetrics("tiny", 512, lambda: [EngineStats(num_running=3), EngineStats(num_running=1)], num_engines=2)
+    main = ServerMetrics(MetricsShape("tiny", 512, num_engines=2),
+                         lambda: [EngineStats(num_running=3), EngineStats(num_running=1)])
     main.cache_config([{"block_size": 16}, {"block_size": 16}])
     merged = samples(merge_metrics([page([1], 1).expose().decode(), main.expose().decode()]))
     assert merged["turret:num_requests_running", (("engine", "0"), ("model_name", "tiny"))] == 3
@@ -54,7 +55,7 @@ def test_engines_are_shown_once_and_settings_stay_one() -> None:
 
 
 def test_of_a_process_that_is_gone_only_what_it_counted_stays() -> None:
-    main = ServerMetrics("tiny", 512, lambda: [EngineStats(num_running=3, prompt_tokens_total=9)])
+    main = ServerMetrics(MetricsShape("tiny", 512), lambda: [EngineStats(num_running=3, prompt_tokens_total=9)])
     past = merge_metrics([main.expose().decode(), page([4], 1).expose().decode()], past=True)
     left = samples(past)
     assert left["turret:request_generation_tokens_count", (("engine", "0"), ("model_name", "tiny"))] == 1

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-GAUGES = [
-    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "engine_sleep_state",
-    "num_requests_waiting_by_reason",
-]  # fmt: skip
-COUNTERS = [
-    "prefix_cache_queries", "prefix_cache_hits", "external_prefix_cache_queries", "external_prefix_cache_hits",
-    "mm_cache_queries", "mm_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens",
-    "prompt_tokens_cached", "request_success", "corrupted_requests",
-]  # fmt: skip
-HISTOGRAMS = [
-    "iteration_tokens_total", "request_prompt_tokens", "request_generation_tokens",
-    "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens",
-    "request_prefill_kv_computed_tokens", "time_to_first_token_seconds", "inter_token_latency_seconds",
-    "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
-    "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
-]  # fmt: skip
+KNOWN = Path(__file__).parent / "data" / "vllm_metrics.tsv"
+"""Every metric that vLLM documents."""
 OLDER = {
     "gpu_cache_usage_perc": "kv_cache_usage_perc", "time_per_output_token_seconds": "inter_token_latency_seconds",
 }  # fmt: skip
@@ -44,22 +32,58 @@ def value(running, name, **labels):
     return sum(found)
 
 
-@pytest.mark.parametrize("prefix", ["turret", "vllm"])
-def test_every_name_is_there_at_zero(serve, prefix):
-    with serve(metrics_compat="vllm") as running:
-        found = families(running)
-    kinds = {**dict.fromkeys(GAUGES, "gauge"), **dict.fromkeys(COUNTERS, "counter"),
-             **dict.fromkeys(HISTOGRAMS, "histogram")}  # fmt: skip
-    for name, kind in kinds.items():
-        family = found[f"{prefix}:{name}"]
-        assert family.type == kind and family.documentation
-        values = [s.value for s in family.samples if "_created" not in s.name]
-        assert values and sum(values) == (name == "engine_sleep_state"), name
-        assert all({"model_name", "engine"} <= s.labels.keys() for s in family.samples)
-    reasons = {s.labels["finished_reason"] for s in found[f"{prefix}:request_success"].samples}
-    assert reasons >= {"stop", "length", "abort", "error"}
-    states = {s.labels["sleep_state"]: s.value for s in found[f"{prefix}:engine_sleep_state"].samples}
-    assert states == {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
+@dataclass(frozen=True)
+class Known:
+    """One line of the table; `shown` is empty for what every server shows under both names."""
+
+    name: str
+    kind: str
+    labels: str = ""
+    shown: str = ""
+
+
+def known() -> list[Known]:
+    lines = KNOWN.read_text().splitlines()
+    return [Known(*line.split("\t")) for line in lines if not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def at_zero(serve):
+    """What a server shows before anything was asked of it, by name; with and without the watch on KV blocks."""
+    with serve(metrics_compat="vllm", kv_cache_metrics=True, parts={"cache_facts": ({"block_size": 8},)}) as watched:
+        found = families(watched)
+    with serve() as plain:
+        return found, families(plain)
+
+
+@pytest.mark.parametrize("metric", known(), ids=lambda metric: metric.name)
+def test_every_metric_of_vllm_is_there_at_zero_or_absent_for_a_reason(at_zero, metric):
+    watched, plain = at_zero
+    if metric.shown.startswith("absent: "):
+        assert f"vllm:{metric.name}" not in watched
+        return
+    assert (f"turret:{metric.name}" in watched) == (metric.shown != "vllm only")
+    assert (f"turret:{metric.name}" in plain) == (metric.shown not in ("vllm only", "--kv-cache-metrics", "one"))
+    family = watched[f"vllm:{metric.name}"]
+    assert family.type == metric.kind and family.documentation
+    samples = [s for s in family.samples if "_created" not in s.name]
+    ones = 1 if metric.shown == "one" or metric.name == "engine_sleep_state" else 0
+    assert samples and sum(s.value for s in samples) == ones
+    if metric.labels:
+        label, values = metric.labels.split("=")
+        assert {s.labels[label] for s in samples} == set(values.split(","))
+    usual = {"no model": set(), "one": {"engine"}}.get(metric.shown, {"model_name", "engine"})
+    assert all(usual <= s.labels.keys() for s in samples)
+
+
+def test_prompt_tokens_are_told_by_where_they_came_from(serve):
+    with serve() as running:
+        for _ in range(2):
+            httpx.post(f"{running.url}/v1/completions", json={**BODY, "prompt": "x" * 40})
+        by_source = {source: value(running, "turret:prompt_tokens_by_source_total", source=source)
+                     for source in ("local_compute", "local_cache_hit", "external_kv_transfer")}  # fmt: skip
+        assert by_source == {"local_compute": 40 + 8, "local_cache_hit": 32, "external_kv_transfer": 0}
+        assert sum(by_source.values()) == value(running, "turret:prompt_tokens_total")
 
 
 def test_the_other_names_are_given_only_when_asked_for(serve, tiny):

@@ -14,37 +14,39 @@ from turret.checkpoint.facts import eos_token_ids, max_context, text_config
 from turret.checkpoint.gguf_files import open_gguf_checkpoint
 from turret.checkpoint.model import Checkpoint, CheckpointKind
 from turret.checkpoint.safetensors_files import SAFETENSORS_INDEX, read_index
+from turret.checkpoint.torch_files import torch_files
 from turret.errors import LoadError
 
 __all__ = ["open_directory", "read_chat_templates", "read_json"]
 
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-_PICKLE_REASON = (
-    "turret does not read pickled weights (.bin, .pt, .pth): unpickling runs code from the file; "
-    "convert them to safetensors or use a revision that has them"
-)
+_UNREAD = ("*.pth", "*.ckpt", "*.pkl")
 
 
-def open_directory(path: Path, reference: str, name: str, *, need_weights: bool = True) -> Checkpoint:
-    """The checkpoint in a local directory: config.json with safetensors, or a single GGUF file.
+def open_directory(
+    path: Path, reference: str, name: str, *, need_weights: bool = True, prefer_pt: bool = False
+) -> Checkpoint:
+    """The checkpoint in a local directory: config.json with safetensors, a single GGUF file, or config.json with files
+    of torch.save; those first with `prefer_pt`.
 
     `need_weights=False` accepts a directory that has only a config. Raises LoadError naming what is missing or broken.
     """
     config_path = path / "config.json"
-    weights = _weight_files(path)
-    if not weights and (gguf := _gguf_in(path)) is not None:
+    kind, weights = CheckpointKind.SAFETENSORS, [] if prefer_pt else _weight_files(path)
+    if not weights and not prefer_pt and (gguf := _gguf_in(path)) is not None:
         return open_gguf_checkpoint(gguf, reference, name)
+    if not weights and (weights := torch_files(path)):
+        kind = CheckpointKind.PT
     if not config_path.is_file():
         raise LoadError(f"{path}: there is neither config.json nor a .gguf file; this is not a model directory")
     config = read_json(config_path)
     if need_weights and not weights:
-        raise LoadError(f"{path}: {_why_no_weights(path)}")
+        raise LoadError(f"{path}: {_why_no_weights(path, prefer_pt)}")
     generation = read_json(path / "generation_config.json") if (path / "generation_config.json").is_file() else {}
     bos = text_config(config).get("bos_token_id", config.get("bos_token_id"))
     return Checkpoint(
         reference=reference,
         name=name,
-        kind=CheckpointKind.SAFETENSORS,
+        kind=kind,
         path=str(path),
         weight_files=tuple(str(p) for p in weights),
         config=config,
@@ -127,8 +129,9 @@ def _gguf_in(path: Path) -> Path | None:
     return heads[0] if heads else None
 
 
-def _why_no_weights(path: Path) -> str:
-    pickles = [p.name for pattern in _PICKLES for p in path.glob(pattern)]
-    if pickles:
-        return f"the weights are {pickles[0]}; {_PICKLE_REASON}"
-    return "there are no .safetensors files (pickled .bin files are not read); --load-format dummy makes random weights"
+def _why_no_weights(path: Path, prefer_pt: bool) -> str:
+    unread = [p.name for pattern in _UNREAD for p in path.glob(pattern)]
+    if unread:
+        return f"the weights are {unread[0]}, which is not read; convert them to safetensors"
+    wanted = ".bin files (--load-format pt)" if prefer_pt else ".safetensors, .gguf or .bin files"
+    return f"there are no {wanted}; --load-format dummy makes random weights"

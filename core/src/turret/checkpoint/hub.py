@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turret.checkpoint.model import ResolveOptions
+from turret.checkpoint.torch_files import TORCH_PATTERNS
 from turret.errors import LoadError
 
 if TYPE_CHECKING:
@@ -40,8 +41,16 @@ def fetch(reference: str, options: ResolveOptions) -> Path:
     if variant is not None:
         wanted = (*_SMALL_FILES, f"*{variant}*.gguf", f"*{variant.lower()}*.gguf", f"*{variant.upper()}*.gguf")
     elif options.need_weights:
-        wanted = (*_SMALL_FILES, *_WEIGHTS)
-    return _download(repo, wanted, options)
+        wanted = (*_SMALL_FILES, *(TORCH_PATTERNS if options.prefer_pt else _WEIGHTS))
+    found = _download(repo, wanted, options)
+    if variant is None and options.need_weights and not any(found.glob("*.safetensors")) and _has_config(found):
+        # Which files there are is known only afterwards; the small ones are not fetched again.
+        found = _download(repo, (*_SMALL_FILES, *TORCH_PATTERNS), options)
+    return found
+
+
+def _has_config(directory: Path) -> bool:
+    return (directory / "config.json").is_file()
 
 
 def _download(repo: str, wanted: Sequence[str], options: ResolveOptions) -> Path:

@@ -19,6 +19,7 @@ class CheckpointKind(StrEnum):
 
     SAFETENSORS = "safetensors"
     GGUF = "gguf"
+    PT = "pt"
 
 
 class ResolveOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,8 @@ class ResolveOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `revision`, `token`, `download_dir` and `ignore_patterns` matter to hub ids only; `local_files_only` forbids the
     network (so does the environment variable HF_HUB_OFFLINE=1). `need_weights=False` accepts a directory without
-    weight files, for random weights and for tokenizers.
+    weight files, for random weights and for tokenizers. `prefer_pt` takes files of torch.save where there are others
+    too; without it they are used where there are no others.
     """
 
     revision: str | None = None
@@ -35,6 +37,7 @@ class ResolveOptions(msgspec.Struct, frozen=True, kw_only=True):
     ignore_patterns: tuple[str, ...] = ("original/**/*",)
     local_files_only: bool = False
     need_weights: bool = True
+    prefer_pt: bool = False
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

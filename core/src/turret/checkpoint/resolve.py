@@ -35,7 +35,9 @@ def resolve(reference: str | None, options: ResolveOptions = _DEFAULT) -> Checkp
         return msgspec.structs.replace(demo, generation_config={**demo.generation_config, **DEMO_SAMPLING})
     path = Path(reference).expanduser()
     if path.is_dir():
-        return open_directory(path, reference, _name(path), need_weights=options.need_weights)
+        return open_directory(
+            path, reference, _name(path), need_weights=options.need_weights, prefer_pt=options.prefer_pt
+        )
     if path.is_file():
         return _open_file(path, reference)
     if _looks_like_path(reference):
@@ -65,9 +67,7 @@ def _name(path: Path) -> str:
 def _open_file(path: Path, reference: str) -> Checkpoint:
     if path.suffix == ".gguf":
         return open_gguf_checkpoint(path, reference)
-    if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
-        raise LoadError(f"{reference}: turret does not read pickled weights: unpickling runs code from the file")
-    if path.suffix == ".safetensors":
+    if path.suffix in (".safetensors", ".bin", ".pt"):
         raise LoadError(f"{reference}: give the directory that holds this file and its config.json")
     raise LoadError(f"{reference}: not a model: give a directory, a .gguf file or a hub id")
 
@@ -90,7 +90,9 @@ def _open_hub(reference: str, options: ResolveOptions) -> Checkpoint:
                 f"hub model {repo!r} has no config.json; if it holds GGUF files, name one by its quantization: "
                 f"{repo}:Q4_K_M"
             )
-        found = open_directory(directory, reference, repo, need_weights=options.need_weights)
+        found = open_directory(
+            directory, reference, repo, need_weights=options.need_weights, prefer_pt=options.prefer_pt
+        )
     else:
         found = open_gguf_checkpoint(_variant_file(directory, variant, reference), reference, repo)
     return msgspec.structs.replace(found, revision=options.revision)

@@ -109,12 +109,12 @@ def iter_safetensors(checkpoint: Checkpoint) -> Iterator[TensorView]:
             yield view
 
 
-def read_index(directory: Path) -> Mapping[str, str] | None:
+def read_index(directory: Path, file: str = SAFETENSORS_INDEX) -> Mapping[str, str] | None:
     """File name by tensor name, from the index of a sharded checkpoint; None when there is no index.
 
     File names are checked to be plain names, so that an index cannot point outside its directory.
     """
-    path = directory / SAFETENSORS_INDEX
+    path = directory / file
     if not path.is_file():
         return None
     try:

@@ -63,6 +63,8 @@ def read_value(option: Option, value: Any, origin: str) -> Any:
 
 
 def _read(option: Option, value: Any) -> Any:
+    if str(value) in option.words:
+        return option.words[str(value)]
     if option.kind == "flag":
         return value if isinstance(value, bool) else parse_flag(str(value))
     if option.kind in ("int", "size"):

@@ -12,13 +12,14 @@ from typing import Any
 
 from turret.compose.decide import Decision, decide
 from turret.compose.hosts import plugin_host
-from turret.compose.limits import check_pool, context_length, num_blocks, step_limits
+from turret.compose.limits import check_pool, context_length, fitted_context, num_blocks, step_limits
 from turret.compose.logs import setup_logging
 from turret.compose.spec import EngineSpec
 from turret.compose.worker import make_worker
+from turret.config import FIT_CONTEXT
 from turret.contracts import SchedulerPolicy, Worker
 from turret.engine import EngineCore
-from turret.kv import KVCacheManager
+from turret.kv import KVCacheManager, Residency
 from turret.messages import EngineReady, KVCacheConfig, WorkerFacts
 from turret.plugins import PluginHost
 from turret.scheduler import Scheduler
@@ -51,19 +52,21 @@ def build_engine(text: str, progress: Progress) -> EngineCore:
     policy: SchedulerPolicy = _policy(host, decision.config.scheduler.scheduling_policy)
     progress("choosing plugins", 1.0)
     max_model_len = context_length(spec.config.model, spec.checkpoint)
-    limits = step_limits(decision.config.scheduler, max_model_len)
     worker = make_worker(spec, decision, host, max_model_len)
     try:
         facts = worker.start(progress)
         cache = _cache_config(decision, facts)
-        kv = KVCacheManager(cache)
-        if decision.config.cache.num_gpu_blocks_override is None:
+        kv = KVCacheManager(cache, _residency(spec))
+        if spec.config.model.max_model_len == FIT_CONTEXT:
+            max_model_len = fitted_context(kv, max_model_len)
+        elif decision.config.cache.num_gpu_blocks_override is None:
             # A pool made small on purpose (to try preemption) refuses what it cannot hold request by request.
             check_pool(kv, facts, max_model_len)
         worker.allocate(cache)
     except BaseException:
         worker.shutdown()
         raise
+    limits = step_limits(decision.config.scheduler, max_model_len)
     scheduler = Scheduler(limits, kv, policy)
     logger.debug("engine ready after %.2f s", time.monotonic() - began)
     ready = EngineReady(
@@ -79,6 +82,11 @@ def build_engine(text: str, progress: Progress) -> EngineCore:
 def _policy(host: PluginHost, name: str) -> SchedulerPolicy:
     policy: SchedulerPolicy = host.load(host.select("policy", key=name, explicit=name).require())
     return policy
+
+
+def _residency(spec: EngineSpec) -> Residency | None:
+    told = spec.config.observability
+    return Residency(told.kv_cache_metrics_sample) if told.kv_cache_metrics else None
 
 
 def _cache_config(decision: Decision, facts: WorkerFacts) -> KVCacheConfig:

@@ -56,6 +56,7 @@ def resolve_options(config: Config | EngineConfig) -> ResolveOptions:
         download_dir=config.load.download_dir,
         ignore_patterns=tuple(config.load.ignore_patterns),
         need_weights=config.load.load_format != "dummy",
+        prefer_pt=config.load.load_format == CheckpointKind.PT,
     )
 
 
@@ -96,6 +97,12 @@ def _refuse_other_format(config: Config, checkpoint: Checkpoint) -> None:
             f"--load-format {wanted} contradicts {checkpoint.reference}, whose weights are {checkpoint.kind}; "
             "leave the option out",
             "load-format",
+        )
+    if config.load.pt_load_map_location != "cpu" and checkpoint.kind != CheckpointKind.PT:
+        raise ConfigError(
+            f"--pt-load-map-location says how files of torch.save are read, and the weights of {checkpoint.reference} "
+            f"are {checkpoint.kind}; leave the option out",
+            "pt-load-map-location",
         )
 
 

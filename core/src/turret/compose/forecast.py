@@ -15,9 +15,10 @@ from typing import Any
 from turret.compose.decide import Decision, decide
 from turret.compose.find import find_model
 from turret.compose.hosts import plugin_host
+from turret.compose.limits import fitted_context
 from turret.compose.spec import EngineSpec
 from turret.compose.worker import worker_limits
-from turret.config import Config
+from turret.config import FIT_CONTEXT, Config
 from turret.contracts import ModelContext
 from turret.errors import ConfigError
 from turret.kv import KVCacheManager
@@ -63,17 +64,19 @@ def forecast(config: Config, user_set: tuple[str, ...]) -> Forecast:
     memory = decision.platform.memory(decision.device_index)
     size = _kv_bytes(decision, block, weights, vocab_size)
     pool = _pool(decision, groups, size // block)
+    fit = spec.config.model.max_model_len == FIT_CONTEXT
+    max_model_len = fitted_context(pool, found.max_model_len) if fit else found.max_model_len
     return Forecast(
         model=found.checkpoint.name,
         names=decision.names,
         plugins=[f"{e.label} ({e.distribution} {e.version})" for e in host.freeze().entries],
-        max_model_len=found.max_model_len,
+        max_model_len=max_model_len,
         memory_bytes=memory.total,
         weight_bytes=weights,
         kv_bytes=size,
         kv_bytes_per_token=block * len(groups) // pool.block_size,
         kv_tokens=pool.num_usable_blocks // len(groups) * pool.block_size,
-        users=_users(pool, found.max_model_len),
+        users=_users(pool, max_model_len),
         limits={
             "max_num_seqs": decision.config.scheduler.max_num_seqs,
             "max_num_batched_tokens": decision.config.scheduler.max_num_batched_tokens,
@@ -89,7 +92,7 @@ def _weights(spec: EngineSpec, decision: Decision) -> tuple[int, int]:
     vocab_size = int(decision.model_config.get("vocab_size") or 0)
     if decision.config.load.load_format == "dummy":
         raise ConfigError("weights are counted from a model's files, and --load-format dummy has none", "load-format")
-    stored = stored_tensors(spec.checkpoint, decision.model_config)
+    stored = stored_tensors(spec.checkpoint, decision.model_config, decision.config.load.map_location)
     if decision.quant is not None:
         return sum(t.data.nbytes for t in stored), vocab_size
     width = _WIDTHS[decision.config.model.dtype]

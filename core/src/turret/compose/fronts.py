@@ -26,7 +26,7 @@ from turret.server.front_child import FrontOpening
 from turret.server.front_process import FrontProcess
 from turret.server.fronts import FrontPlan
 from turret.server.merged_metrics import merge_metrics
-from turret.server.metrics import ServerMetrics
+from turret.server.metrics import MetricsShape, ServerMetrics
 from turret.server.parts import ServerParts
 from turret.server.peers import Peers
 from turret.transport import Ledger, PrivateEndpoint
@@ -148,10 +148,11 @@ class _EngineMetrics:
         self._metrics: ServerMetrics | None = None
         if config.observability.disable_log_stats:
             return
-        self._metrics = ServerMetrics(
-            _model_name(config, checkpoint), max_model_len, lambda: [engine.stats for engine in client.engines],
-            config.parallel.data_parallel_size, config.observability.metrics_compat,
+        shape = MetricsShape(
+            _model_name(config, checkpoint), max_model_len, config.parallel.data_parallel_size,
+            config.observability.metrics_compat, config.observability.kv_cache_metrics,
         )  # fmt: skip
+        self._metrics = ServerMetrics(shape, lambda: [engine.stats for engine in client.engines])
         client.stats_listener = self._metrics.saw_stats
         self._told_config = False
 

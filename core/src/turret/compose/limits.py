@@ -5,21 +5,27 @@ Owns: the context length and the step's limits. Knows no plugin.
 
 from __future__ import annotations
 
+import logging
+
 from turret.checkpoint import Checkpoint, max_context, overridden
-from turret.config import CacheConfig, ModelConfig, SchedulerConfig
+from turret.config import FIT_CONTEXT, CacheConfig, ModelConfig, SchedulerConfig
 from turret.errors import ConfigError
 from turret.kv import KVCacheManager
 from turret.messages import WorkerFacts
 from turret.scheduler import SchedulerLimits
 
-__all__ = ["check_pool", "context_length", "num_blocks", "step_limits"]
+__all__ = ["check_pool", "context_length", "fitted_context", "num_blocks", "step_limits"]
+
+logger = logging.getLogger("turret.compose")
 
 _DEFAULT_CONTEXT = 2048
+_LEAST_CONTEXT = 2
 _ASYNC_DEPTH = 2
 
 
 def context_length(model: ModelConfig, checkpoint: Checkpoint) -> int:
-    """Longest prompt plus output in tokens: the user's, else the model's; raises ConfigError when it is too long.
+    """Longest prompt plus output in tokens: the user's, else the model's; raises ConfigError when it is too long. What
+    is fitted to the KV cache is at most the model's.
 
     `hf_overrides` may raise the model's own length (rope scaling on demand).
     """
@@ -28,7 +34,7 @@ def context_length(model: ModelConfig, checkpoint: Checkpoint) -> int:
     window = config.get("sliding_window")
     if model.disable_sliding_window and isinstance(window, int):
         own = min(own or window, window)
-    if model.max_model_len is None:
+    if model.max_model_len in (None, FIT_CONTEXT):
         return own or _DEFAULT_CONTEXT
     if own is not None and model.max_model_len > own:
         raise ConfigError(
@@ -57,6 +63,19 @@ def step_limits(config: SchedulerConfig, max_model_len: int) -> SchedulerLimits:
 def num_blocks(cache: CacheConfig, facts: WorkerFacts) -> int:
     """Blocks of the pool: as told, or as many as the worker's memory for pages holds."""
     return cache.num_gpu_blocks_override or facts.num_blocks
+
+
+def fitted_context(kv: KVCacheManager, longest: int) -> int:
+    """As much of the context as one request alone can have; raises ConfigError when that is nothing."""
+    fits = kv.longest_sequence(longest)
+    if fits < _LEAST_CONTEXT:
+        raise ConfigError(
+            f"--max-model-len auto: the KV cache holds {fits} tokens of one request, and a prompt and an answer are "
+            f"{_LEAST_CONTEXT} at least; raise --gpu-memory-utilization or --kv-cache-memory-bytes",
+            "max-model-len",
+        )
+    logger.info("the context is %d tokens, what the KV cache holds of the model's %d", fits, longest)
+    return fits
 
 
 def check_pool(kv: KVCacheManager, facts: WorkerFacts, max_model_len: int) -> None:

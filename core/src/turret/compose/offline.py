@@ -51,9 +51,10 @@ def build_offline(
     text = open_text(config, checkpoint, found.max_model_len)
     spec = EngineSpec(config=config.engine, checkpoint=checkpoint, user_set=user_set)
     engine = _engine(spec, progress)
+    text.limit_context(engine.ready.max_model_len)
     grammars = grammar_service(config.engine, text, checkpoint, lambda: engine.call("worker", "grammars"))
     return OfflineParts(
-        text, engine, checkpoint, found.max_model_len, engine.ready.vocab_size,
+        text, engine, checkpoint, engine.ready.max_model_len, engine.ready.vocab_size,
         generation_defaults(config, checkpoint), grammars,
     )  # fmt: skip
 

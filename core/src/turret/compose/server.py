@@ -45,12 +45,12 @@ class FrontSide:
     config: Config
     checkpoint: Checkpoint
     text: TextProcessor
-    max_model_len: int
     plugins: FrontPlugins
 
     async def finish(self, client: Client, progress: Callable[[str, float], None] | None = None) -> ServerParts:
         """Wait for the engines that `client` reaches; raises what stopped one."""
         ready = await client.start(progress)
+        self.text.limit_context(ready.max_model_len)
         if self.plugins.hooks.active:
             self.plugins.hooks.notify("model_loaded", _model_loaded(self.checkpoint.name, ready))
         return ServerParts(
@@ -58,7 +58,7 @@ class FrontSide:
             client=client,
             model_names=tuple(self.config.model.served_model_name or [self.checkpoint.name]),
             model_root=self.checkpoint.reference,
-            max_model_len=self.max_model_len,
+            max_model_len=ready.max_model_len,
             vocab_size=ready.vocab_size,
             eos_token_ids=self.checkpoint.eos_token_ids,
             generation_defaults=generation_defaults(self.config, self.checkpoint),
@@ -122,7 +122,7 @@ def begin_server(
 def open_front_side(found: FoundModel, plugins: FrontPlugins) -> FrontSide:
     """The front's side of a model that was found; opening its tokenizer takes a while."""
     text = open_text(found.config, found.checkpoint, found.max_model_len)
-    return FrontSide(found.config, found.checkpoint, text, found.max_model_len, plugins)
+    return FrontSide(found.config, found.checkpoint, text, plugins)
 
 
 def _model_loaded(name: str, ready: EngineReady) -> ModelLoaded:

@@ -70,7 +70,7 @@ def local_worker(spec: EngineSpec, decision: Decision, max_model_len: int) -> Wo
     parts = WorkerParts(decision.platform, decision.attention, decision.architecture, decision.quant, grammars=grammars)
     source = ModelSource(
         spec.checkpoint, decision.model_config, config.model.dtype, config.load.load_format, config.model.seed,
-        config.load.packed_cache,
+        config.load.packed_cache, config.load.map_location,
     )
     return LocalWorker(parts, source, worker_limits(decision, max_model_len))
 

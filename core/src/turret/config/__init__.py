@@ -8,6 +8,7 @@ same door. Every part of turret gets only its section.
 from turret.config.front import ObservabilityConfig, ServerConfig, TlsConfig
 from turret.config.options import Option, option_table
 from turret.config.sections import (
+    FIT_CONTEXT,
     CacheConfig,
     Config,
     DeviceConfig,
@@ -21,6 +22,7 @@ from turret.config.sections import (
 from turret.config.structured import StructuredConfig
 
 __all__ = [
+    "FIT_CONTEXT",
     "CacheConfig",
     "Config",
     "DeviceConfig",

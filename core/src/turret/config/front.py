@@ -123,6 +123,8 @@ class ObservabilityConfig:
     log_config_file: str | None = opt(
         None, "JSON file in the form of Python's logging.config.dictConfig, instead of turret's own log set-up.")
     metrics_compat: str | None = opt(None, "Give every metric under a second name too: vllm.", choices=("vllm",))
+    kv_cache_metrics: bool = opt(False, "Tell in /metrics how long KV blocks stay and how often they are used again.")
+    kv_cache_metrics_sample: float = opt(0.01, "Share of the KV blocks that --kv-cache-metrics watches.")
     otlp_traces_endpoint: str | None = opt(
         None, "Where OpenTelemetry traces of requests are sent (OTLP over gRPC, or over HTTP where "
               "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is http/protobuf).")
@@ -130,5 +132,11 @@ class ObservabilityConfig:
     def __post_init__(self) -> None:
         require(self.max_log_len is None or self.max_log_len >= 0, "max-log-len",
                 f"must not be negative, got {self.max_log_len}")
+        require(not (self.kv_cache_metrics and self.disable_log_stats), "kv-cache-metrics",
+                "tells its figures with the engine's statistics, which --disable-log-stats switches off")
+        require(0 < self.kv_cache_metrics_sample <= 1, "kv-cache-metrics-sample",
+                f"must be above 0 and at most 1, got {self.kv_cache_metrics_sample}")
+        require(self.kv_cache_metrics or self.kv_cache_metrics_sample == 0.01, "kv-cache-metrics-sample",
+                "needs --kv-cache-metrics")
         require(self.enable_log_requests or not self.enable_log_outputs, "enable-log-outputs",
                 "works only together with --enable-log-requests")

@@ -30,8 +30,8 @@ class Option:
     `name` is the long option without dashes (`max-model-len`); `field` the attribute of its section; `kind` one of
     `str int float size flag json list`; `size` reads 1k = 1000 and 1K = 1024; `choices` restricts it;
     `negatable` flags have a `--no-` form. `short` lists one-dash spellings. `missing` are values that users of vLLM
-    know and that this version does not have, each with the sentence that says so. A `bare` option may stand without its
-    value, which then is None.
+    know and that this version does not have, each with the sentence that says so. `words` stand for values that are
+    written another way. A `bare` option may stand without its value, which then is None.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Option:
     short: tuple[str, ...] = ()
     metavar: str | None = None
     missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    words: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     bare: bool = False
 
     def complaint(self, value: Any) -> str | None:
@@ -59,8 +60,8 @@ class Option:
 def opt(default: Any, help: str, **meta: Any) -> Any:
     """A dataclass field with option metadata.
 
-    `meta` may hold `name`, `kind`, `choices`, `negatable`, `short`, `metavar`, `missing`, `bare`; name and kind follow
-    from the field when absent.
+    `meta` may hold `name`, `kind`, `choices`, `negatable`, `short`, `metavar`, `missing`, `words`, `bare`; name and
+    kind follow from the field when absent.
     """
     metadata = {"option": {"help": help, **meta}}
     if isinstance(default, (list, dict)):
@@ -122,6 +123,7 @@ def _option(section: str, name: str, hint: Any, default: Any, meta: dict[str, An
         short=tuple(meta.get("short", ())),
         metavar=meta.get("metavar"),
         missing=meta.get("missing", {}),
+        words=meta.get("words", {}),
         bare=meta.get("bare", False),
     )
 

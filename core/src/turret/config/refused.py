@@ -68,8 +68,8 @@ _FEATURES = {
         "override-attention-dtype attention-config ac",
     ),
     "loaders": (
-        "weights are mapped from safetensors or GGUF files; no loader takes further settings",
-        "model-loader-extra-config pt-load-map-location",
+        "weights are mapped from their files; no loader takes further settings",
+        "model-loader-extra-config",
     ),
     "offload": (
         "weights and KV blocks stay on their device in this version; use a smaller model or a quantized one",
@@ -97,10 +97,9 @@ _FEATURES = {
         "compilation-config cc optimization-level O0 O1 O2 O3",
     ),
     "tracing": (
-        "profiles, traces below the level of a request and cache residency metrics are not in this version; "
-        "--otlp-traces-endpoint sends a span per call, and /metrics has the other metrics",
-        "collect-detailed-traces kv-cache-metrics kv-cache-metrics-sample enable-layerwise-nvtx-tracing "
-        "profiler-config",
+        "profiles and traces below the level of a request are not in this version; --otlp-traces-endpoint sends a span "
+        "per call",
+        "collect-detailed-traces enable-layerwise-nvtx-tracing profiler-config",
     ),
     "hidden-metrics": (
         "no metric is hidden; --metrics-compat vllm gives them vLLM's names too",
@@ -140,7 +139,6 @@ _NEUTRAL: dict[str, tuple[str, ...]] = {
     "runner": ("auto", "generate"),
     "convert": ("auto", "none"),
     "model-impl": ("auto",),
-    "pt-load-map-location": ("cpu",),
     "data-parallel-backend": ("mp",),
     "dpb": ("mp",),
     "aggregate-engine-logging": ("True", "true"),

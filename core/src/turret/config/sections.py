@@ -8,6 +8,7 @@ Owns: defaults, ranges and cross-checks of every option. Knows nothing of where 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from turret.config.structured import StructuredConfig
 from turret.errors import ConfigError
 
 __all__ = [
+    "FIT_CONTEXT",
     "CacheConfig",
     "Config",
     "DeviceConfig",
@@ -32,6 +34,9 @@ __all__ = [
     "StructuredConfig",
     "TlsConfig",
 ]
+
+FIT_CONTEXT = -1
+"""`max_model_len` that follows from the size of the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,8 @@ class ModelConfig:
     )
     seed: int = opt(0, "Seed from which requests without their own seed draw one.")
     max_model_len: int | None = opt(
-        None, "Longest prompt plus output, in tokens; unset: the model's own.", kind="size",
-        missing=dict.fromkeys(
-            ("auto", "-1"),
-            "the context is not fitted to memory in this version; name a length (`turret plan` says what fits)"))
+        None, "Longest prompt plus output, in tokens; unset: the model's own; auto or -1: what the KV cache holds.",
+        kind="size", words={"auto": FIT_CONTEXT, "-1": FIT_CONTEXT})
     max_logprobs: int = opt(20, "Ceiling on logprobs and prompt_logprobs of a request; -1 = no ceiling.")
     logprobs_mode: str = opt(
         "raw_logprobs", "Returned values: before or after logit processing, as logits or log-probabilities.",
@@ -79,14 +82,14 @@ class ModelConfig:
     disable_sliding_window: bool = opt(False, "Cap the context at the window instead of using sliding windows.")
 
     def __post_init__(self) -> None:
-        require(self.max_model_len is None or self.max_model_len >= 1, "max-model-len",
-                 f"must be at least 1, got {self.max_model_len}")
+        asked = self.max_model_len
+        require(asked is None or asked == FIT_CONTEXT or asked >= 1, "max-model-len",
+                f"must be at least 1, or auto, got {asked}")
         require(self.max_logprobs >= -1, "max-logprobs", f"must be -1 or at least 0, got {self.max_logprobs}")
 
 
 _LOAD_FORMATS = {
-    **dict.fromkeys(
-        ("pt", "npcache"), "weights that only unpickling can read are not loaded; convert them to safetensors"),
+    "npcache": "there is no copy of the weights in numpy's format; pt reads files of torch.save as they are",
     **dict.fromkeys(
         ("tensorizer", "sharded_state", "runai_streamer", "runai_streamer_sharded", "fastsafetensors"),
         "there is no such loader in this version; weights are mapped from safetensors or GGUF files"),
@@ -100,16 +103,36 @@ class LoadConfig:
     """How weights are found and read."""
 
     load_format: str = opt("auto", "On-disk format of the weights; dummy makes random ones.",
-                           choices=("auto", "safetensors", "gguf", "dummy"), missing=_LOAD_FORMATS)
+                           choices=("auto", "safetensors", "gguf", "pt", "dummy"), missing=_LOAD_FORMATS)
     safetensors_load_strategy: str = opt(
         "lazy", "Map weight files (lazy), or read them whole first (eager), as network file systems like it.",
         choices=("lazy", "eager"),
         missing={"torchao": "torchao's own weight files are not read in this version"})
+    pt_load_map_location: str = opt(
+        "cpu", "Where files of torch.save (.bin, .pt) restore tensors: a device, or a JSON object of devices by device "
+               "they were saved from.", metavar="DEVICE|JSON")
     download_dir: str | None = opt(None, "Where downloaded files are kept.")
     ignore_patterns: list[str] = opt(["original/**/*"], "Hub files not to download.")
     use_tqdm_on_load: bool = opt(True, "Show progress while loading weights.")
     packed_cache: bool = opt(
         True, "Keep packed weights on disk (TURRET_CACHE_DIR, else the user's cache) for the next start.")
+
+    def __post_init__(self) -> None:
+        read = self.map_location
+        require(isinstance(read, str) or all(isinstance(place, str) for place in read.values()), "pt-load-map-location",
+                f"must be a device, or a JSON object of devices by device, got {self.pt_load_map_location!r}")
+
+    @property
+    def map_location(self) -> str | dict[str, str]:
+        """`pt_load_map_location` as torch takes it."""
+        text = self.pt_load_map_location
+        if not text.lstrip().startswith("{"):
+            return text
+        try:
+            found: dict[str, str] = json.loads(text)
+        except ValueError as error:
+            raise ConfigError(f"--pt-load-map-location: {text!r} is no JSON: {error}", "pt-load-map-location") from None
+        return found
 
 
 _KV_TYPES = {"fp8_inc": "Gaudi's own format is not supported; use fp8",
@@ -269,6 +292,7 @@ class Config:
         for name, value in options.items():
             if value is None:
                 continue
+            value = table[name].words.get(str(value), value)
             check_value(table[name], value)
             by_section.setdefault(table[name].section, {})[name] = value
         sections = {f.name: f.default_factory for f in dataclasses.fields(cls)}

@@ -49,7 +49,7 @@ class ChatAnswer(Protocol):
     """One answer on its way. Nothing runs until `parts` is iterated; closing it, or cancelling, ends the work."""
 
     id: str
-    """As chat completions would show it."""
+    """The request's id behind the endpoint's prefix."""
     model: str
     """The served name."""
     created: int
@@ -127,7 +127,11 @@ class EndpointRoute:
 
 @runtime_checkable
 class Endpoint(Protocol):
-    """An HTTP API."""
+    """An HTTP API.
+
+    An endpoint may have an `id_prefix` of its own (text): what its answers put before the id of their request, by which
+    `/abort_requests` finds them. Without one it is that of chat completions.
+    """
 
     api: str
 

@@ -19,7 +19,7 @@ import msgspec
 
 from turret.contracts import WatchableWorker, Worker
 from turret.errors import EngineDeadError, EngineError, TurretError
-from turret.messages import EngineReady, EngineStats, FinishReason, Request, TokenEvent
+from turret.messages import DRAINED_STATS, EngineReady, EngineStats, FinishReason, Request, TokenEvent
 from turret.scheduler import Scheduler
 
 __all__ = ["EngineCore"]
@@ -44,7 +44,7 @@ class EngineCore:
         self._depth = async_depth
         self._in_flight: deque[int] = deque()
         self._last_words: list[TokenEvent] = []
-        self._peeked: list[int] = []  # step sizes that a peek took from the scheduler and `stats` still owes
+        self._peeked: EngineStats | None = None  # its lists were taken by a peek, and `stats` still owes them
         self._methods: dict[str, Callable[..., Any]] = {
             "health": lambda: self._worker.call("health", []),
             "pid": os.getpid,
@@ -124,12 +124,13 @@ class EngineCore:
         return words
 
     def stats(self) -> EngineStats:
-        """Counters and gauges of now; each step's size is in `step_tokens` once."""
+        """Counters and gauges of now; what the lists tell is told once."""
         stats = self._scheduler.stats()
-        if not self._peeked:
+        peeked, self._peeked = self._peeked, None
+        if peeked is None:
             return stats
-        peeked, self._peeked = self._peeked, []
-        return msgspec.structs.replace(stats, step_tokens=peeked + stats.step_tokens)
+        owed = {name: getattr(peeked, name) + getattr(stats, name) for name in DRAINED_STATS}
+        return msgspec.structs.replace(stats, **owed)
 
     def call(self, method: str, args: list[Any]) -> Any:
         """A named method with plain arguments and a plain result; raises `EngineError` for an unknown one."""
@@ -149,10 +150,9 @@ class EngineCore:
         return events
 
     def _peek(self) -> EngineStats:
-        """What `stats` says, without taking the step sizes from whoever counts them."""
-        stats = self.stats()
-        self._peeked = stats.step_tokens
-        return stats
+        """What `stats` says, without taking anything from whoever counts."""
+        self._peeked = self.stats()
+        return self._peeked
 
     def _collect(self) -> list[TokenEvent]:
         result = self._worker.collect()

@@ -19,7 +19,7 @@ from turret.engine.ports import Progress
 from turret.engine.router import OPEN_WORK, choose_engine
 from turret.engine.stream import EngineStream
 from turret.errors import TurretError, error_of_kind, kind_of_error
-from turret.messages import EngineReady, EngineStats, Request, TokenEvent
+from turret.messages import DRAINED_STATS, EngineReady, EngineStats, Request, TokenEvent
 from turret.transport import SharedCount
 
 __all__ = ["EngineFleet", "merged_stats"]
@@ -210,7 +210,7 @@ def merged_stats(all_stats: Sequence[EngineStats]) -> EngineStats:
     counted = {
         name: sum(getattr(stats, name) for stats in all_stats)
         for name in EngineStats.__struct_fields__
-        if name not in ("kv_cache_usage", "step_tokens")
+        if name not in ("kv_cache_usage", *DRAINED_STATS)
     }
     return EngineStats(kv_cache_usage=sum(s.kv_cache_usage for s in all_stats) / len(all_stats), **counted)
 
@@ -233,6 +233,6 @@ def _added(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     added: dict[str, Any] = {}
     for name, first in answers[0].items():
         values = [answer[name] for answer in answers]
-        added[name] = [size for sizes in values for size in sizes] if isinstance(first, list) else sum(values)
+        added[name] = [item for items in values for item in items] if isinstance(first, list) else sum(values)
     added["kv_cache_usage"] /= len(answers)
     return added

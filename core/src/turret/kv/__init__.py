@@ -7,6 +7,7 @@ writer of them. Knows nothing of queues, tensors or text: a request is an id and
 from turret.kv.hashing import HASH_ALGORITHMS, BlockHasher
 from turret.kv.manager import KVCacheManager
 from turret.kv.pool import NULL_BLOCK, BlockPool
+from turret.kv.residency import BlockStays, Residency
 from turret.kv.shapes import GroupShape, PoolShape, PrefixHit, PrefixStats
 
 __all__ = [
@@ -14,9 +15,11 @@ __all__ = [
     "NULL_BLOCK",
     "BlockHasher",
     "BlockPool",
+    "BlockStays",
     "GroupShape",
     "KVCacheManager",
     "PoolShape",
     "PrefixHit",
     "PrefixStats",
+    "Residency",
 ]

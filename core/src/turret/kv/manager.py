@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from turret.errors import ConfigError
 from turret.kv.hashing import BlockHasher
 from turret.kv.pool import NULL_BLOCK, BlockPool
+from turret.kv.residency import BlockStays, Residency
 from turret.kv.shapes import PoolShape, PrefixHit, PrefixStats
 
 __all__ = ["KVCacheManager"]
@@ -52,7 +53,7 @@ class KVCacheManager:
     step, `free` once it is done or preempted; `free` is safe to repeat and at any time.
     """
 
-    def __init__(self, shape: PoolShape) -> None:
+    def __init__(self, shape: PoolShape, residency: Residency | None = None) -> None:
         if shape.num_blocks < 2:
             raise ConfigError(f"the KV cache has {shape.num_blocks} block(s), but needs 2 or more: block 0 is reserved")
         if not shape.groups:
@@ -65,7 +66,8 @@ class KVCacheManager:
         self._num_groups = len(self._windows)
         self._caching = shape.enable_prefix_caching
         self._hasher = BlockHasher(shape.hash_algo)
-        self._pool = BlockPool(shape.num_blocks, self._num_groups)
+        self._pool = BlockPool(shape.num_blocks, self._num_groups, residency)
+        self._residency = residency
         self._sequences: dict[str, _Sequence] = {}
         # Shared answer of every allocation that needed no block; callers do not change what they are given.
         self._nothing: list[list[int]] = [[] for _ in self._windows]
@@ -86,6 +88,10 @@ class KVCacheManager:
     def usage(self) -> float:
         """Share of blocks held by requests, in [0, 1]."""
         return self._pool.num_used / self.num_usable_blocks
+
+    def block_stays(self) -> BlockStays:
+        """How long watched blocks stayed, since the last call; nothing when none are watched."""
+        return BlockStays() if self._residency is None else self._residency.drain()
 
     def blocks_needed(self, num_tokens: int, chunk: int = 1) -> int:
         """Most blocks a sequence of `num_tokens` ever holds, over all groups, in steps of at most `chunk` tokens."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from turret.errors import EngineError
+from turret.kv.residency import Residency
 
 __all__ = ["NULL_BLOCK", "BlockPool"]
 
@@ -21,12 +22,14 @@ NULL_BLOCK = 0
 
 
 class BlockPool:
-    """Blocks 1 .. num_blocks - 1, shared by `num_groups` groups; a block belongs to one group while it is named."""
+    """Blocks 1 .. num_blocks - 1, shared by `num_groups` groups; a block belongs to one group while it is named.
+    `residency` watches how long they stay."""
 
-    __slots__ = ("_digest", "_group", "_index", "_next", "_num_free", "_prev", "_refs", "num_blocks")
+    __slots__ = ("_digest", "_group", "_index", "_next", "_num_free", "_prev", "_refs", "_residency", "num_blocks")
 
-    def __init__(self, num_blocks: int, num_groups: int) -> None:
+    def __init__(self, num_blocks: int, num_groups: int, residency: Residency | None = None) -> None:
         self.num_blocks = num_blocks
+        self._residency = residency
         self._refs = [0] * num_blocks
         self._next = [*range(1, num_blocks), NULL_BLOCK]
         self._prev = [num_blocks - 1, *range(num_blocks - 1)]
@@ -71,6 +74,9 @@ class BlockPool:
             self._forget(block)
             self._refs[block] = 1
             taken.append(block)
+        if self._residency is not None:
+            for block in taken:
+                self._residency.taken(block)
         return taken
 
     def hold(self, block: int) -> None:
@@ -78,6 +84,8 @@ class BlockPool:
         if self._refs[block] == 0:
             self._unlink(block)
         self._refs[block] += 1
+        if self._residency is not None:
+            self._residency.used_again(block)
 
     def release(self, block: int) -> None:
         """One holder less; the last one returns the block to the free list."""
@@ -102,6 +110,8 @@ class BlockPool:
             for block in index.values():
                 self._digest[block] = None
             index.clear()
+        if self._residency is not None:
+            self._residency.forget()
 
     def _forget(self, block: int) -> None:
         digest = self._digest[block]

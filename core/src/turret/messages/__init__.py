@@ -5,6 +5,7 @@ queues. Only plain data lives here; tensors never cross, pickle never happens.
 """
 
 from turret.messages.frames import (
+    DRAINED_STATS,
     Abort,
     ClientFrame,
     EngineFailure,
@@ -26,6 +27,7 @@ from turret.messages.step import NewRequest, RequestResult, RunningRequest, Step
 from turret.messages.thinking import ThinkingBudget
 
 __all__ = [
+    "DRAINED_STATS",
     "Abort",
     "ClientFrame",
     "EngineFailure",

@@ -12,6 +12,7 @@ import msgspec
 from turret.messages.request import Request, TokenEvent
 
 __all__ = [
+    "DRAINED_STATS",
     "Abort",
     "ClientFrame",
     "EngineFailure",
@@ -69,7 +70,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters and gauges of the engine after a step.
 
     Counters (`*_total`) count from the engine's start; gauges are of now. Token counts unless said otherwise.
-    `kv_cache_usage` is in [0, 1]. `step_tokens` are sizes of the steps since the last frame.
+    `kv_cache_usage` is in [0, 1]. Lists (`DRAINED_STATS`) hold what came since the last frame: the sizes of steps, and
+    in seconds how long watched KV blocks stayed, how long they were idle when they were given up, and the times between
+    two uses of one. `prompt_tokens_cached_total` are those of `prompt_tokens_total` that the prefix cache held;
+    `forward_seconds_total` is the time that workers spent on steps.
     """
 
     num_running: int = 0
@@ -80,7 +84,16 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     preemptions_total: int = 0
     prompt_tokens_total: int = 0
     generation_tokens_total: int = 0
+    prompt_tokens_cached_total: int = 0
+    forward_seconds_total: float = 0.0
     step_tokens: list[int] = []
+    kv_block_lifetimes: list[float] = []
+    kv_block_idle: list[float] = []
+    kv_block_reuse_gaps: list[float] = []
+
+
+DRAINED_STATS = ("step_tokens", "kv_block_lifetimes", "kv_block_idle", "kv_block_reuse_gaps")
+"""Fields of `EngineStats` that tell each thing once."""
 
 
 class EngineReady(msgspec.Struct, frozen=True, tag="ready"):

@@ -19,21 +19,26 @@ Entry = tuple[Progress, int, int, bool]
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A step that was planned and not yet committed; entries in plan order."""
+    """A step that was planned and not yet committed; entries in plan order. `has_chunk` says that a very long prompt
+    goes on after it."""
 
     step_id: int
     entries: list[Entry]
+    has_chunk: bool = False
 
 
 class Draft:
     """Parts of a plan. `partials` counts requests whose prompt is still unfinished after the step, `longs` those of
-    them that are long; `held_back` says that nothing new may be admitted, since memory ran short."""
+    them that are long; `has_chunk` is what `InFlight` says; `held_back` says that nothing new may be admitted, since
+    memory ran short."""
 
-    __slots__ = ("budget", "held_back", "long_prefill", "longs", "new", "new_entries", "partials", "running",
-                 "running_entries", "size")  # fmt: skip
+    __slots__ = ("budget", "has_chunk", "held_back", "long_prefill", "longs", "new", "new_entries", "partials",
+                 "running", "running_entries", "size", "very_long")  # fmt: skip
 
-    def __init__(self, budget: int, long_prefill: int) -> None:
+    def __init__(self, budget: int, long_prefill: int, very_long: int) -> None:
         self.budget = budget
+        self.very_long = very_long
+        self.has_chunk = False
         self.size = budget
         self.long_prefill = long_prefill
         self.held_back = False
@@ -63,4 +68,5 @@ class Draft:
         else:
             self.partials += 1
             self.longs += self.is_long(progress)
+            self.has_chunk |= progress.num_tokens > self.very_long
         return (progress, progress.epoch, end, sampled)

@@ -49,6 +49,12 @@ class SchedulerLimits:
         return self.long_prefill_token_threshold
 
     @property
+    def very_long(self) -> int:
+        """A prompt longer than this is under way for several steps whatever else runs: nothing is planned behind a
+        chunk of it, so that whoever comes meanwhile waits for that chunk only."""
+        return min(self.long_prefill_token_threshold or self.max_num_batched_tokens, self.max_num_batched_tokens)
+
+    @property
     def long_prefill_yields(self) -> bool:
         """Whether long prompts are held to `long_prefill` only while a short one waits: a threshold that nobody named
         should cost a lone long prompt nothing."""

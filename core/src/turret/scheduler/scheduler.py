@@ -65,6 +65,8 @@ class Scheduler:
         self._preemptions = 0
         self._displaced = 0
         self._prompt_tokens = 0
+        self._prompt_tokens_cached = 0
+        self._forward_seconds = 0.0
         self._generation_tokens = 0
         self._step_tokens: list[int] = []
         self._long_prefill = limits.long_prefill
@@ -147,8 +149,9 @@ class Scheduler:
         return len(self._running), len(self._waiting)
 
     def stats(self) -> EngineStats:
-        """Counters and gauges; `step_tokens` are those since the last call."""
+        """Counters and gauges; lists hold what came since the last call."""
         step_tokens, self._step_tokens = self._step_tokens, []
+        stays = self._kv.block_stays()
         return EngineStats(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
@@ -158,7 +161,12 @@ class Scheduler:
             preemptions_total=self._preemptions + self._displaced,
             prompt_tokens_total=self._prompt_tokens,
             generation_tokens_total=self._generation_tokens,
+            prompt_tokens_cached_total=self._prompt_tokens_cached,
+            forward_seconds_total=self._forward_seconds,
             step_tokens=step_tokens,
+            kv_block_lifetimes=stays.lifetimes,
+            kv_block_idle=stays.idle,
+            kv_block_reuse_gaps=stays.reuse_gaps,
         )
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
@@ -182,10 +190,16 @@ class Scheduler:
         return size if any(self._waiting[i].num_tokens <= size for i in range(ahead)) else 0
 
     def plan(self) -> StepPlan | None:
-        """The next step, or None when nothing can be done before another `commit`, `add` or `abort`."""
+        """The next step, or None when nothing can be done before another `commit`, `add` or `abort`.
+
+        Nothing is planned behind a chunk of a very long prompt: a chunk takes so long that planning ahead saves
+        nothing, and whoever comes meanwhile would wait for the next one too.
+        """
         if len(self._in_flight) >= self.limits.async_depth or not self._requests:
             return None
-        draft = Draft(self.limits.max_num_batched_tokens, self._chunk_of_long_prompts())
+        if self._in_flight and self._in_flight[-1].has_chunk:
+            return None
+        draft = Draft(self.limits.max_num_batched_tokens, self._chunk_of_long_prompts(), self.limits.very_long)
         if self._waiting and self._displacement is not None:
             self._displacement.make_way(draft, self._waiting, self._running)
         self._planner.extend(draft, self._running)
@@ -198,13 +212,14 @@ class Scheduler:
             return None
         self._num_planned += 1
         self._step_tokens.append(draft.num_tokens)
-        self._in_flight.append(InFlight(self._num_planned, entries))
+        self._in_flight.append(InFlight(self._num_planned, entries, draft.has_chunk))
         removed, self._removed = self._removed, []
         return StepPlan(step_id=self._num_planned, new=draft.new, running=draft.running, removed=removed)
 
     def commit(self, result: StepResult) -> list[TokenEvent]:
         """Take the result of the oldest step in flight; one event per request that got a token or ended."""
         entries = self._match(result)
+        self._forward_seconds += result.forward_time
         commit = self._kv.commit
         events = []
         for (progress, epoch, end, sampled), outcome in zip(entries, result.results, strict=True):
@@ -272,6 +287,7 @@ class Scheduler:
     ) -> TokenEvent:
         progress.started = True
         self._prompt_tokens += progress.num_prompt
+        self._prompt_tokens_cached += progress.num_cached
         wanted = progress.request.sampling.prompt_logprobs is not None
         event = TokenEvent(
             request_id=progress.request_id,

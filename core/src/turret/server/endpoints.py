@@ -37,6 +37,7 @@ from turret.server.chat_calls import BegunChat, begin_chat
 from turret.server.connection import ClientGone, EventStream, EventWording, while_connected
 from turret.server.conversation import render
 from turret.server.faults import Fault, fault_of, refusal_of
+from turret.server.open_calls import id_prefix
 from turret.server.state import CallContext, ServerState
 from turret.server.wire import ChatRequest
 
@@ -55,8 +56,8 @@ class _Call(EndpointCall):
 class _Answer:
     """See `ChatAnswer`."""
 
-    def __init__(self, state: ServerState, begun: BegunChat) -> None:
-        self.id = f"chatcmpl-{begun.run.job.request_id}"
+    def __init__(self, state: ServerState, begun: BegunChat, prefix: str) -> None:
+        self.id = prefix + begun.run.job.request_id
         self.model = state.model_name
         self.created = int(time.time())
         self._begun = begun
@@ -86,15 +87,16 @@ class _Answer:
 class _Host:
     """See `EndpointHost`."""
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: ServerState, prefix: str) -> None:
         self._state = state
+        self._prefix = prefix
 
     async def chat(self, call: EndpointCall, body: Mapping[str, Any]) -> ChatAnswer:
         """The answer to a body of chat completions."""
         context, chat = self._begin(call, body)
         if chat.n not in (None, 1):
             raise RequestError("n must be 1 here: an answer of this API is one message", "n")
-        return _Answer(self._state, await begin_chat(self._state, context, chat))
+        return _Answer(self._state, await begin_chat(self._state, context, chat), self._prefix)
 
     async def count(self, call: EndpointCall, body: Mapping[str, Any]) -> int:
         """Tokens of the prompt."""
@@ -113,7 +115,7 @@ class _Host:
 def endpoint_routes(state: ServerState, endpoint: Endpoint) -> APIRouter:
     """A router with the paths of one endpoint."""
     router = APIRouter()
-    for route in endpoint.routes(_Host(state)):
+    for route in endpoint.routes(_Host(state, id_prefix(endpoint))):
         router.add_api_route(
             route.path, _handler(state, route), methods=[route.method], response_class=Response,
             description=route.about, name=f"{route.method} {route.path}",

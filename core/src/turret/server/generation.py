@@ -18,7 +18,7 @@ from turret.server.choices import Choice, ChoiceDelta, DeltaPacer
 from turret.server.expansion import Expander, Generation
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import ServerMetrics
-from turret.server.open_calls import OpenCalls
+from turret.server.open_calls import OpenCalls, id_prefix
 from turret.server.parts import ServerParts
 from turret.server.request_log import RequestLog
 from turret.server.results import Run
@@ -89,7 +89,7 @@ class Generator:
         server = config.server
         limits = QueueLimits(server.max_queue_requests, server.max_queue_tokens)
         self.queue = AdmissionQueue(limits, ledger=parts.ledger)
-        self.calls = OpenCalls()
+        self.calls = OpenCalls(id_prefix(endpoint) for endpoint in parts.endpoints)
         self._log = RequestLog(config.observability, parts.text)
         self.tracer = open_tracer(config.observability.otlp_traces_endpoint, parts.model_names[0])
         self._tools = RunTools(parts, lifecycle, self.calls, metrics, self.tracer)

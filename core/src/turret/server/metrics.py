@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -16,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from turret.messages import EngineStats, FinishReason
-from turret.server.buckets import FIRST_TOKEN, INTER_TOKEN, N_CHOICES, PHASE, STEP_TOKENS, token_buckets
+from turret.server.buckets import FIRST_TOKEN, INTER_TOKEN, N_CHOICES, PHASE, RESIDENCY, STEP_TOKENS, token_buckets
 from turret.server.faults import REFUSALS
 from turret.server.http_metrics import HttpSeries
 
-__all__ = ["RequestSeries", "ServerMetrics"]
+__all__ = ["MetricsShape", "RequestSeries", "ServerMetrics"]
 
 LABELS = ("model_name", "engine")
 
@@ -30,7 +31,8 @@ COUNTERS = {
     "num_preemptions": ("preemptions_total", "Requests that lost their cache and were recomputed."),
     "prompt_tokens": ("prompt_tokens_total", "Prompt tokens processed."),
     "generation_tokens": ("generation_tokens_total", "Tokens generated."),
-    "prompt_tokens_cached": ("prefix_cache_hits_total", "Prompt tokens that were not computed again."),
+    "prompt_tokens_cached": ("prompt_tokens_cached_total", "Prompt tokens that were not computed again."),
+    "forward_seconds": ("forward_seconds_total", "Seconds that the worker spent on steps (turret's own)."),
 }
 NOTHING_YET = {
     "external_prefix_cache_queries": "Prompt tokens looked up in a cache outside the engine (there is none).",
@@ -38,8 +40,17 @@ NOTHING_YET = {
     "mm_cache_queries": "Media looked up in the cache of processed media (there is none).",
     "mm_cache_hits": "Media found there.",
     "corrupted_requests": "Requests whose logits were no numbers (they fail instead, and count as errors).",
+    "spec_decode_num_drafts": "Drafts that were proposed (there is no speculative decoding).",
+    "spec_decode_num_draft_tokens": "Tokens of drafts.",
+    "spec_decode_num_accepted_tokens": "Tokens of drafts that were accepted.",
 }
 """Counters of what is not here, which dashboards read all the same: always 0."""
+BLOCK_STAYS = {
+    "kv_block_lifetimes": ("kv_block_lifetime_seconds", "From a KV block's being taken to its being taken again."),
+    "kv_block_idle": ("kv_block_idle_before_evict_seconds", "From a KV block's last use to its being taken again."),
+    "kv_block_reuse_gaps": ("kv_block_reuse_gap_seconds", "Between two uses of a KV block."),
+}
+"""With --kv-cache-metrics, of the blocks that are watched."""
 GAUGES = {
     "num_requests_running": ("num_running", "Requests in the batch."),
     "num_requests_waiting": ("num_waiting", "Requests in the queue."),
@@ -74,7 +85,21 @@ class _EngineSeries(Collector):
             for index, stats in enumerate(found):
                 gauge.add_metric((self._model_name, str(index)), getattr(stats, field))
             yield gauge
+        yield self._prompt_tokens_by_source(found)
         yield from self._fixed(found)
+
+    def _prompt_tokens_by_source(self, found: Sequence[EngineStats]) -> Metric:
+        counter = CounterMetricFamily(
+            "turret:prompt_tokens_by_source", "Prompt tokens, by where their keys and values came from.",
+            labels=(*LABELS, "source"),
+        )  # fmt: skip
+        for index, stats in enumerate(found):
+            cached = stats.prompt_tokens_cached_total
+            by_source = {"local_compute": stats.prompt_tokens_total - cached, "local_cache_hit": cached,
+                         "external_kv_transfer": 0}  # fmt: skip
+            for source, tokens in by_source.items():
+                counter.add_metric((self._model_name, str(index), source), tokens)
+        return counter
 
     def _fixed(self, found: Sequence[EngineStats]) -> Iterable[Metric]:
         """What dashboards read and what never changes here."""
@@ -87,15 +112,25 @@ class _EngineSeries(Collector):
         )
         nothing = {name: CounterMetricFamily(f"turret:{name}", text, labels=LABELS)
                    for name, text in NOTHING_YET.items()}  # fmt: skip
+        accepted = CounterMetricFamily(
+            "turret:spec_decode_num_accepted_tokens_per_pos", "Tokens of drafts that were accepted, by position.",
+            labels=(*LABELS, "position"),
+        )  # fmt: skip
+        adapters = GaugeMetricFamily(
+            "turret:lora_requests_info", "When the adapters in use were last told (there are none).",
+            labels=("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+        )  # fmt: skip
+        adapters.add_metric(("0", "", ""), 0)
         for index, stats in enumerate(found):
             labels = (self._model_name, str(index))
             waiting.add_metric((*labels, "capacity"), stats.num_waiting)
             waiting.add_metric((*labels, "deferred"), 0)
             for state in ("awake", "weights_offloaded", "discard_all"):
                 sleep.add_metric((*labels, state), float(state == "awake"))
+            accepted.add_metric((*labels, "0"), 0)
             for counter in nothing.values():
                 counter.add_metric(labels, 0)
-        yield from (waiting, sleep, *nothing.values())
+        yield from (waiting, sleep, accepted, adapters, *nothing.values())
 
 
 class RequestSeries:
@@ -127,23 +162,29 @@ class RequestSeries:
         self._finished[reason].inc()
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsShape:
+    """What series there are: of which model and how many engines, their buckets, a second prefix for all names, and
+    whether it is told how long KV blocks stay."""
+
+    model_name: str
+    max_model_len: int
+    num_engines: int = 1
+    compat: str | None = None
+    kv_blocks: bool = False
+
+
 class ServerMetrics:
     """All series of one server. Without `read_stats` (the statistics of each engine, in order) only request series
     remain."""
 
-    def __init__(
-        self,
-        model_name: str,
-        max_model_len: int,
-        read_stats: Callable[[], Sequence[EngineStats]] | None,
-        num_engines: int = 1,
-        compat: str | None = None,
-    ) -> None:
+    def __init__(self, shape: MetricsShape, read_stats: Callable[[], Sequence[EngineStats]] | None) -> None:
         self._registry = CollectorRegistry()
-        self._compat = compat
+        self._compat = shape.compat
         self.http = HttpSeries(self._registry)
         ProcessCollector(registry=self._registry)
-        shapes = _histograms(token_buckets(max_model_len))
+        model_name, engines = shape.model_name, range(shape.num_engines)
+        shapes = _histograms(token_buckets(shape.max_model_len))
         families = {name: self._histogram(name, text, buckets) for name, text, buckets in shapes}
         reasons = Counter(
             "turret:request_success", "Choices that ended, by reason.", (*LABELS, "finished_reason"),
@@ -154,15 +195,23 @@ class ServerMetrics:
             registry=self._registry,
         )  # fmt: skip
         self._refusals = {reason: refusals.labels(model_name, reason) for reason in REFUSALS}
-        self.engines = [RequestSeries(families, reasons, (model_name, str(index))) for index in range(num_engines)]
+        self.engines = [RequestSeries(families, reasons, (model_name, str(index))) for index in engines]
+        self._stays: list[dict[str, Histogram]] = []
         if read_stats is not None:
             self._registry.register(_EngineSeries(read_stats, model_name))
+            if shape.kv_blocks:
+                stays = {field: self._histogram(name, text, RESIDENCY) for field, (name, text) in BLOCK_STAYS.items()}
+                self._stays = [{f: h.labels(model_name, str(index)) for f, h in stays.items()} for index in engines]
 
     def saw_stats(self, engine: int, stats: EngineStats) -> None:
-        """An engine told its statistics: each step's size is counted once."""
+        """An engine told its statistics: what their lists tell is counted once."""
         series = self.engines[engine]
         for size in stats.step_tokens:
             series.step_tokens.observe(size)
+        if self._stays:
+            for field, histogram in self._stays[engine].items():
+                for seconds in getattr(stats, field):
+                    histogram.observe(seconds)
 
     def refused(self, reason: str) -> None:
         """Count one call that got no work done: `reason` is one of `REFUSALS`."""

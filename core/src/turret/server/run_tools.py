@@ -36,7 +36,7 @@ class RunTools:
         """A call while it runs: counted, timed, found by its id; `abort` ends it at once."""
         with (
             self.lifecycle.admit(abort),
-            self.calls.hold(job.tenant, job.request_id, abort),
+            self.calls.hold(job.tenant, (job.request_id, *job.other_ids), abort),
             closing(ticket),
             CallTimer(job, self.metrics, self.parts.hooks, self.tracer) as timer,
         ):

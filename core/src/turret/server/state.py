@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from starlette.requests import Request
+from typing import Protocol
 
 from turret.config import Config
 from turret.errors import EngineDeadError, ModelNotFoundError, RequestError
@@ -23,13 +22,13 @@ from turret.server.expansion import Generation
 from turret.server.generation import Generator
 from turret.server.lengths import Limits
 from turret.server.lifecycle import Lifecycle
-from turret.server.metrics import ServerMetrics
+from turret.server.metrics import MetricsShape, ServerMetrics
 from turret.server.parts import ServerParts
 from turret.server.tracing import TRACE_HEADERS
 from turret.server.wire import CallFields, SamplingFields
 from turret.text import TextProcessor
 
-__all__ = ["CallContext", "ServerState", "build_state"]
+__all__ = ["CallContext", "Headed", "ServerState", "build_state"]
 
 
 _WITHOUT_PRIORITY = MappingProxyType({"fcfs": "first come, first served", "fair": "fair between tenants"})
@@ -38,10 +37,18 @@ MAX_CHOICES = MAX_N
 """Choices of one call, over all its prompts: a bound on what a single body can set off."""
 
 
+class Headed(Protocol):
+    """A call that came with headers: an HTTP request, or what another protocol has for one."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case names."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallContext:
     """Who calls: the request id to answer with, the tenant to account to, until when it may wait for its turn, the
-    trace that it is part of, and its priority."""
+    trace that it is part of, its priority, and an id that the body named where a header names another."""
 
     request_id: str
     tenant: str
@@ -49,6 +56,7 @@ class CallContext:
     queue_deadline: float | None = None
     trace_headers: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    other_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class ServerState:
         self.lifecycle.check()
         self.generator.queue.check()
 
-    def begin(self, request: Request, body: CallFields) -> CallContext:
+    def begin(self, request: Headed, body: CallFields) -> CallContext:
         """Checks that need no prompt: those of `check_open` again, since a body takes time to come, and the model."""
         self.check_open()
         self.check_model(body.model)
@@ -90,12 +98,13 @@ class ServerState:
                 "start it with --scheduling-policy priority",
                 "priority",
             )
-        request_id = request.headers.get("x-request-id") or body.request_id or uuid.uuid4().hex
+        named = [given for given in (request.headers.get("x-request-id"), body.request_id) if given]
+        request_id, *others = named or [uuid.uuid4().hex]
         arrival = time.time()
         timeout = self.config.server.queue_timeout
         deadline = queue_deadline(request.headers.get("x-turret-queue-timeout"), timeout, arrival)
         trace = {name: request.headers[name] for name in TRACE_HEADERS if name in request.headers}
-        return CallContext(request_id, self.tenant(request), arrival, deadline, trace, priority)
+        return CallContext(request_id, self.tenant(request), arrival, deadline, trace, priority, tuple(others))
 
     def check_model(self, name: str | None) -> None:
         """Raise `ModelNotFoundError` for a name that is not served; none at all means the base model."""
@@ -144,11 +153,12 @@ class ServerState:
             trace_headers=call.trace_headers,
             length_penalty=(1.0 if fields.length_penalty is None else fields.length_penalty)
             if fields.use_beam_search else None,
+            other_ids=call.other_ids,
             grammar=grammar,
             stream_interval=max(self.config.scheduler.stream_interval, fields.stream_interval or 1),
         )
 
-    def tenant(self, request: Request) -> str:
+    def tenant(self, request: Headed) -> str:
         """A name for whoever calls that does not reveal the key; empty for nobody in particular.
 
         Where keys tell clients apart the key decides, so that no client makes itself many by a header; else the header,
@@ -177,10 +187,11 @@ def build_state(parts: ServerParts, config: Config) -> ServerState:
     engines = parts.client.engines
     # Of several front ends none hears all of an engine's statistics: the main process shows them.
     silent = config.observability.disable_log_stats or parts.peers.several
-    metrics = ServerMetrics(
-        parts.model_names[0], parts.max_model_len, None if silent else lambda: [engine.stats for engine in engines],
-        len(engines), config.observability.metrics_compat,
+    shape = MetricsShape(
+        parts.model_names[0], parts.max_model_len, len(engines), config.observability.metrics_compat,
+        config.observability.kv_cache_metrics,
     )  # fmt: skip
+    metrics = ServerMetrics(shape, None if silent else lambda: [engine.stats for engine in engines])
     if not silent:
         parts.client.stats_listener = metrics.saw_stats
         if parts.cache_facts:

@@ -99,6 +99,10 @@ class TextProcessor:
         """The template used when a request names none; None when the model has none."""
         return self._templates.get("default")
 
+    def limit_context(self, max_model_len: int) -> None:
+        """The context's true length, known once the engine is up. Before the first prompt."""
+        self.max_model_len = max_model_len
+
     def describe(self) -> dict[str, Any]:
         """The tokenizer's class, special tokens, sizes and the chat template, by the names of Hugging Face's files."""
         tokenizer = self.tokenizer

@@ -55,7 +55,7 @@ def load_model(
     began = time.monotonic()
     say = progress or _silent
     dummy = source.load_format == "dummy"
-    stored = [] if dummy else stored_tensors(source.checkpoint, source.config)
+    stored = [] if dummy else stored_tensors(source.checkpoint, source.config, source.map_location)
     factory = LayerFactory(
         source.dtype, target.device, target.max_position, target.ops, _quantization(parts, source, stored))
     context = ModelContext(source.dtype, target.device, target.max_position, factory)

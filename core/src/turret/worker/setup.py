@@ -52,7 +52,7 @@ class WorkerParts:
 class ModelSource:
     """The model to load. `config` is the normalised Hugging Face config; `dtype` a torch name (never `auto`);
     `load_format` `dummy` makes weights up from `seed`, anything else reads the checkpoint's files; `keep_packed`:
-    packed weights are kept on disk for the next start."""
+    packed weights are kept on disk for the next start; `map_location`: where files of torch.save restore tensors."""
 
     checkpoint: Checkpoint
     config: Mapping[str, Any]
@@ -60,6 +60,7 @@ class ModelSource:
     load_format: str = "auto"
     seed: int = 0
     keep_packed: bool = False
+    map_location: str | Mapping[str, str] = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

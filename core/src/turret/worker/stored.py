@@ -22,6 +22,7 @@ from turret.checkpoint import Checkpoint, CheckpointKind, GgufTensor, TensorView
 from turret.checkpoint.gguf_names import hf_tensor
 from turret.errors import LoadError
 from turret.nn.staging import staging
+from turret.worker.torch_files import iter_torch_files
 
 __all__ = ["StoredTensor", "release_pages", "stored_tensors"]
 
@@ -67,10 +68,17 @@ class StoredTensor:
         return found + self.add if self.add else found
 
 
-def stored_tensors(checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[StoredTensor]:
-    """Every weight of the checkpoint; large ones first, so that a copy of one never comes on top of all others."""
+def stored_tensors(
+    checkpoint: Checkpoint, config: Mapping[str, Any], map_location: str | Mapping[str, str] = "cpu"
+) -> list[StoredTensor]:
+    """Every weight of the checkpoint; large ones first, so that a copy of one never comes on top of all others.
+
+    `map_location` matters to files of torch.save only (see `turret.worker.torch_files`).
+    """
     if checkpoint.kind is CheckpointKind.GGUF:
         found = list(_from_gguf(checkpoint, config))
+    elif checkpoint.kind is CheckpointKind.PT:
+        found = [_from_torch(*found) for found in iter_torch_files(checkpoint.weight_files, map_location)]
     else:
         found = [_from_safetensors(view) for view in iter_safetensors(checkpoint)]
     total = sum(t.data.nbytes for t in found)
@@ -92,6 +100,11 @@ def _from_safetensors(view: TensorView) -> StoredTensor:
     if dtype is None:
         raise LoadError(f"{view.file}: tensor {view.name!r} has dtype {view.dtype}, which is not supported here")
     return StoredTensor(view.name, view.name, view.file, _torch_name(dtype), view.shape, view.data)
+
+
+def _from_torch(file: str, name: str, tensor: Tensor) -> StoredTensor:
+    data = tensor.flatten().view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+    return StoredTensor(name, name, file, _torch_name(tensor.dtype), tuple(tensor.shape), data)
 
 
 def _from_gguf(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Iterator[StoredTensor]:

@@ -45,7 +45,7 @@ def _usage(answer: ChatAnswer) -> dict[str, int]:
 
 
 def _head(answer: ChatAnswer) -> dict[str, Any]:
-    return {"id": answer.id.replace("chatcmpl-", "msg_"), "type": "message", "role": "assistant", "model": answer.model}
+    return {"id": answer.id, "type": "message", "role": "assistant", "model": answer.model}
 
 
 class _Blocks:

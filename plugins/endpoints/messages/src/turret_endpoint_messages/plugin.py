@@ -33,6 +33,7 @@ class MessagesEndpoint:
     """Contract `endpoint`, 1.0."""
 
     api = "1.0"
+    id_prefix = "msg_"
 
     def routes(self, host: EndpointHost) -> Sequence[EndpointRoute]:
         """Both paths."""

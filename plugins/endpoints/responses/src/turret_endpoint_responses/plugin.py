@@ -52,6 +52,7 @@ class ResponsesEndpoint:
     """Contract `endpoint`, 1.0."""
 
     api = "1.0"
+    id_prefix = "resp_"
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._store = Store(options.get("max_stored", MAX_STORED), options.get("max_stored_bytes", MAX_BYTES))
@@ -81,9 +82,11 @@ class ResponsesEndpoint:
             else self._store.get(body.previous_response_id, call.tenant).messages
         )
         box = Toolbox.of(body.tools or ())
-        chat = chat_body(body, before, box)
-        answer = await host.chat(call, chat)
-        making = _Making(body, answer, Stored(call.tenant, {}, [*before, *input_messages(body.input)]), box)
+        # An id of its own, whatever id the client's header names: later calls go on from it.
+        own_id = secrets.token_hex(16)
+        answer = await host.chat(call, {**chat_body(body, before, box), "request_id": own_id})
+        response = {"id": f"{self.id_prefix}{own_id}", "object": "response"}
+        making = _Making(body, answer, Stored(call.tenant, response, [*before, *input_messages(body.input)]), box)
         if body.background:
             making.stored.response["status"] = "queued"
             making.stored.task = asyncio.create_task(self._in_background(making))
@@ -163,7 +166,7 @@ class _Making:
         self._count = 0
         echoed = {**{name: getattr(body, name) for name in ECHOED}, "tools": box.shown}
         stored.response |= {
-            "id": f"resp_{secrets.token_hex(16)}", "object": "response", "created_at": answer.created,
+            "created_at": answer.created,
             "status": "in_progress", "error": None, "incomplete_details": None, "model": answer.model,
             "output": self.items.output, "usage": None,
             **{name: DEFAULTS.get(name) if value is None else value for name, value in echoed.items()},
