@@ -11,7 +11,7 @@ import pytest
 
 from turret import LLM, SamplingParams
 from turret.compose.placement import choose_device
-from turret.errors import ConfigError, EngineDeadError, PluginError
+from turret.errors import ConfigError, EngineDeadError, PluginError, RequestError
 from turret.llm import RequestOutput
 from turret.plugins import HostSettings, PluginHost, Policy, parse_settings
 from turret_platform_fake.platform import FakePlatform
@@ -78,6 +78,19 @@ def test_a_context_that_cannot_fit_is_told_with_the_length_that_does(fake) -> No
         assert len(output.outputs[0].token_ids) == 8
     with pytest.raises(ConfigError):
         fake(kv_cache_memory_bytes=160_000, max_model_len=fits + 1)
+
+
+@pytest.mark.parametrize("asked", ["auto", -1])
+def test_a_context_can_be_fitted_to_the_memory(fake, asked: str | int) -> None:
+    with fake(kv_cache_memory_bytes=160_000, max_model_len=asked) as llm:
+        fits = llm._parts.max_model_len
+        assert fits % 16 == 0 and 0 < fits < 512, "whole blocks, and less than the model's own"
+        with pytest.raises(RequestError, match=f"{fits} tokens"):
+            ask(llm, fits)
+        (output,) = ask(llm, fits - 8)
+        assert len(output.outputs[0].token_ids) == 8
+    with fake(max_model_len=asked) as llm:
+        assert llm._parts.max_model_len == 512, "all of it where there is room"
 
 
 def test_the_device_that_was_named_is_used(fake, caplog) -> None:

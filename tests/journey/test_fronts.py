@@ -128,6 +128,13 @@ def calls_on_both(pair: Any, count: int, **changes: object) -> dict[int, list[Ca
     return found
 
 
+def both_answer(pair: Any) -> bool:
+    """Whether short calls reach both fronts and none is refused."""
+    by_front = calls_on_both(pair, 6, max_tokens=2)
+    statuses = [call.done().status for calls in by_front.values() for call in calls]
+    return all(by_front.values()) and statuses == [200] * 6
+
+
 def test_it_is_one_server_to_its_clients(pair, until) -> None:
     url = pair.url
     assert len(processes(pair.process.pid, "turret-front")) == 2 == len(processes(pair.process.pid, "turret-engine"))
@@ -222,12 +229,48 @@ def test_an_engine_that_is_killed_ends_its_requests_at_every_front(serve, until,
                 assert call.ended - began < 2 and "engine 0: the engine process was killed by SIGKILL" in call.text
         assert [httpx.get(f"{url}/health").status_code for _ in range(6)] == [503] * 6
         assert [Call(url, max_tokens=2).done().status for _ in range(6)] == [200] * 6
-        os.kill(processes(started.process.pid, "turret-front")[0], signal.SIGKILL)
-        until(lambda: len(processes(started.process.pid, "turret-front")) == 2, 30)
-        time.sleep(1.0)
-        until(lambda: [Call(url, max_tokens=2).done().status for _ in range(6)] == [200] * 6, 30)
+        victim = processes(started.process.pid, "turret-front")[0]
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: len(set(processes(started.process.pid, "turret-front")) - {victim}) == 2, 30)
+        until(lambda: both_answer(started), 30)
         assert [httpx.get(f"{url}/health").status_code for _ in range(6)] == [503] * 6, "a new front knows it too"
         assert started.stop(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("victim", ["turret-engine", "turret-worker"])
+def test_whoever_is_killed_each_request_in_each_stage_gets_an_answer(
+    serve, until, tiny_llama: str, victim: str
+) -> None:
+    """One request decodes, one is in the middle of its prompt, others wait, at both fronts, some of them streams."""
+    options = ("-asc", "2", "--max-num-seqs", "2", "--max-num-batched-tokens", "16", "--max-model-len", "512",
+               "--distributed-executor-backend", "mp", "--no-enable-prefix-caching")  # fmt: skip
+    with serve(tiny_llama, *OPTIONS, *options, *fake(step_seconds=STEP)) as started:
+        started.url = url = started.wait_ready()
+        (engine,) = processes(started.process.pid, "turret-engine")
+        doomed = engine if victim == "turret-engine" else processes(engine, victim)[0]
+        decoding = Call(url, stream=True, prompt="Once")
+        until(lambda: series(url, FIRST_TOKENS) == 1, 20)
+        prefilling = Call(url, prompt="x" * 450)  # 30 steps and more
+        until(lambda: series(url, "num_requests_running") == 2, 20)
+        waiting: list[Call] = []
+        reached: set[int] = set()
+        while len(waiting) < 4 or len(reached) < 2:
+            by_front = calls_on_both(started, 2, stream=len(waiting) % 4 == 0)
+            reached |= {pid for pid, calls in by_front.items() if calls}
+            waiting += [call for calls in by_front.values() for call in calls]
+        until(lambda: series(url, "num_requests_waiting") == len(waiting), 10)
+        assert series(url, FIRST_TOKENS) == 1 and series(url, "num_requests_running") == 2
+        began = time.monotonic()
+        os.kill(doomed, signal.SIGKILL)
+        for call in (decoding, prefilling, *waiting):
+            call.done()
+            assert call.error is None and call.ended - began < 2, "an answer, at once"
+            assert "process was killed by SIGKILL" in call.text
+            assert call.status == 503 or call.text.endswith("data: [DONE]\n\n"), "a stream ends as such"
+        assert decoding.status == 200
+        assert [httpx.get(f"{url}/health").status_code for _ in range(6)] == [503] * 6
+        assert [Call(url, max_tokens=2).done().status for _ in range(6)] == [503] * 6
+        assert started.stop(signal.SIGTERM) == 0 and "Traceback" not in started.said
 
 
 def test_one_signal_drains_all_fronts_and_nobody_stays(serve, until, tiny_llama: str, tmp_path: Path) -> None:
