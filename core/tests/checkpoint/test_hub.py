@@ -16,7 +16,17 @@ import pytest
 import torch
 from safetensors.torch import save
 
-COMMIT = "1" * 40
+COMMIT, NEWER = "1" * 40, "2" * 40
+CODE = """
+from transformers import PretrainedConfig
+
+class HomemadeConfig(PretrainedConfig):
+    model_type = "homemade"
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.made_by = "{}"
+"""
 CONFIG = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
 REPOS = {
     "org/good": {
@@ -25,6 +35,11 @@ REPOS = {
     },
     "org/pickled": {"config.json": CONFIG, "pytorch_model.bin": b"pickle", "training_args.bin": b"pickle"},
     "org/bare": {"config.json": CONFIG},
+    "org/homemade": {
+        "config.json": json.dumps({"model_type": "homemade", "auto_map": {"AutoConfig": "homemade.HomemadeConfig"}}
+                                  ).encode(),
+        "model.safetensors": save({"w": torch.ones(2)}), "homemade.py": CODE.format("the first").encode(),
+    },
     "org/just-gguf": {"m-Q4_0.gguf": b"GGUFxxxx", "m-Q8_0.gguf": b"GGUFyyyy"},
 }  # fmt: skip
 
@@ -59,10 +74,15 @@ class Hub(BaseHTTPRequestHandler):
                 told = [{"type": "file", "path": n, "size": len(d), "oid": "0" * 40} for n, d in files.items()]
             self.reply(200, json.dumps(told).encode(), {"Content-Type": "application/json"}, body)
             return
-        name = path.split(f"{COMMIT}/", 1)[1]
+        revision, name = path.split("/resolve/", 1)[1].split("/", 1)
+        newer = revision in (NEWER, "newer")
         self.server.asked.append(name)  # type: ignore[attr-defined]
-        data = files[name]
-        facts = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        if name not in files:
+            self.reply(404, b"", {"X-Error-Code": "EntryNotFound"}, body)
+            return
+        data = files[name].replace(b"the first", b"the newer") if newer else files[name]
+        commit = NEWER if newer else COMMIT
+        facts = {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": commit}
         self.reply(200, data, facts, body)
 
     def reply(self, status: int, data: bytes, headers: dict[str, str], body: bool) -> None:
@@ -130,6 +150,31 @@ def test_files_of_torch_save_are_downloaded_where_there_are_no_others(hub: Threa
         found = json.loads(answer)
         assert found["kind"] == "pt" and [Path(p).name for p in found["weight_files"]] == ["pytorch_model.bin"]
     assert "model.safetensors" not in hub.asked and "training_args.bin" not in hub.asked  # type: ignore[attr-defined]
+
+
+def config_apart(hub: ThreadingHTTPServer, cache: Path, **code: object) -> str:
+    """What the code of org/homemade makes of its config, in a process apart."""
+    program = (
+        "from turret.checkpoint import RemoteCode, ResolveOptions, normalized_config, resolve\n"
+        f"hub = ResolveOptions(download_dir={str(cache)!r})\n"
+        "checkpoint = resolve('org/homemade', hub)\n"
+        f"print(normalized_config(checkpoint, code=RemoteCode(hub=hub, **{code!r}))['made_by'])"
+    )
+    environment = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_address[1]}", "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_MODULES_CACHE": str(cache / "modules"),
+    }
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        environment.pop(name, None)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
+
+
+def test_code_of_a_model_runs_when_it_may_and_at_its_own_revision(hub: ThreadingHTTPServer, tmp_path: Path) -> None:
+    assert "turret runs such code only with --trust-remote-code" in config_apart(hub, tmp_path)
+    assert "homemade.py" not in hub.asked  # type: ignore[attr-defined]
+    assert config_apart(hub, tmp_path, trust=True) == "the first"
+    assert config_apart(hub, tmp_path, trust=True, revision="newer") == "the newer"
 
 
 REFUSALS = [

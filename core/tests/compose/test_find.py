@@ -82,6 +82,18 @@ def test_another_format_than_the_files_is_refused(model: str, asked: str, there:
     assert find_model(config(reference, load_format=there)).checkpoint.kind == there
 
 
+def test_code_on_this_machine_has_no_revision(model: str) -> None:
+    with pytest.raises(ConfigError, match="--code-revision needs --trust-remote-code"):
+        config(model, code_revision="v2")
+    with pytest.raises(ConfigError, match=r"--code-revision v2 names a revision on the hub, but the code of"):
+        find_model(config(model, code_revision="v2", trust_remote_code=True))
+    elsewhere = json.loads((Path(model) / "config.json").read_text()) | {"auto_map": {"AutoConfig": "org/code--a.B"}}
+    (Path(model) / "config.json").write_text(json.dumps(elsewhere))
+    found = find_model(config(model, code_revision="v2", trust_remote_code=True)).config
+    code = tokenizer_options(found).code
+    assert (code.trust, code.revision) == (True, "v2")
+
+
 def test_where_tensors_are_restored_matters_to_files_of_torch_save_only(model: str) -> None:
     with pytest.raises(ConfigError, match=r"--pt-load-map-location says how .* are safetensors; leave"):
         find_model(config(model, pt_load_map_location="cuda:0"))

@@ -19,6 +19,7 @@ from turret.checkpoint.gguf_header import GgufFile, GgufTensorInfo, open_gguf
 from turret.checkpoint.mapped import read_ahead
 from turret.checkpoint.model import Checkpoint, CheckpointKind, ResolveOptions
 from turret.checkpoint.normalize import normalized_config, overridden
+from turret.checkpoint.remote_code import RemoteCode
 from turret.checkpoint.resolve import locate_directory, resolve
 from turret.checkpoint.safetensors_files import SAFETENSORS_BITS, TensorView, iter_safetensors, open_safetensors
 
@@ -33,6 +34,7 @@ __all__ = [
     "GgufFile",
     "GgufTensor",
     "GgufTensorInfo",
+    "RemoteCode",
     "ResolveOptions",
     "TensorView",
     "config_from_gguf",

@@ -12,11 +12,13 @@ from typing import Any
 
 from turret.checkpoint.directory import read_json
 from turret.checkpoint.model import Checkpoint, CheckpointKind
+from turret.checkpoint.remote_code import RemoteCode
 from turret.checkpoint.resolve import locate_directory
 from turret.errors import ConfigError, LoadError
 
 __all__ = ["normalized_config", "overridden"]
 
+NO_CODE = RemoteCode()
 _ROPE_NAMES = ("rope_theta", "rope_scaling", "rope_local_base_freq")
 
 
@@ -25,24 +27,25 @@ def normalized_config(
     hf_overrides: Mapping[str, Any] | None = None,
     *,
     hf_config_path: str | None = None,
-    trust_remote_code: bool = False,
+    code: RemoteCode = NO_CODE,
 ) -> dict[str, Any]:
     """The checkpoint's config with `hf_overrides` applied and every family's spelling normalised.
 
     transformers' config classes do the normalising (`rope_parameters`, `layer_types`, defaults that a file leaves out).
     Overrides replace values; inside `*_config` sections they are merged. `hf_config_path` takes the config from
     elsewhere (a directory, a JSON file or a hub id). A model type that transformers does not know keeps its raw values;
-    one that needs Python code shipped with the model (`auto_map`) is refused unless `trust_remote_code`.
+    one that needs Python code shipped with the model (`auto_map`) is refused unless `code` may
+    run.
     """
     raw = dict(checkpoint.config)
-    source = Path(checkpoint.path)
+    source, reference = Path(checkpoint.path), checkpoint.reference
     if hf_config_path is not None:
-        source = locate_directory(hf_config_path)
+        source, reference = locate_directory(hf_config_path), hf_config_path
         raw = read_json(source / "config.json" if source.is_dir() else source)
     raw = overridden(raw, hf_overrides or {})
     if checkpoint.kind is CheckpointKind.GGUF and hf_config_path is None:
         return raw
-    return _through_transformers(raw, source, trust_remote_code)
+    return _through_transformers(raw, source, reference, code)
 
 
 def overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def _with_rope(parameters: Mapping[str, Any], named: Mapping[str, Any]) -> dict[
     return changed
 
 
-def _through_transformers(raw: dict[str, Any], source: Path, trust_remote_code: bool) -> dict[str, Any]:
+def _through_transformers(raw: dict[str, Any], source: Path, reference: str, code: RemoteCode) -> dict[str, Any]:
     model_type = raw.get("model_type")
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # slow: see the module's docstring
 
@@ -92,7 +95,7 @@ def _through_transformers(raw: dict[str, Any], source: Path, trust_remote_code: 
         return _tidied(raw, config.to_dict())
     if "AutoConfig" not in (raw.get("auto_map") or {}):
         return raw
-    if not trust_remote_code:
+    if not code.trust:
         raise ConfigError(
             f"{source}: the model type {model_type!r} exists only as Python code shipped with the model; "
             "turret runs such code only with --trust-remote-code",
@@ -100,7 +103,11 @@ def _through_transformers(raw: dict[str, Any], source: Path, trust_remote_code: 
         )
     from transformers import AutoConfig
 
-    return _tidied(raw, AutoConfig.from_pretrained(str(source), trust_remote_code=True).to_dict())
+    name, told = code.source(reference, source)
+    try:
+        return _tidied(raw, AutoConfig.from_pretrained(name, **told).to_dict())
+    except Exception as exc:  # the code is the model's own and may raise anything
+        raise LoadError(f"{source}: the code shipped with the model could not make its config: {exc}") from exc
 
 
 def _tidied(raw: Mapping[str, Any], full: dict[str, Any]) -> dict[str, Any]:

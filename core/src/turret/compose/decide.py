@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from turret.checkpoint import CheckpointKind, normalized_config
+from turret.compose.find import remote_code
 from turret.compose.grammars import structured_backends
 from turret.compose.placement import Replica, choose_device
 from turret.compose.spec import EngineSpec
@@ -93,7 +94,7 @@ def decide(spec: EngineSpec, host: PluginHost, *, settled: bool = False) -> Deci
         spec.checkpoint,
         spec.config.model.hf_overrides,
         hf_config_path=spec.config.model.hf_config_path,
-        trust_remote_code=spec.config.model.trust_remote_code,
+        code=remote_code(spec.config, spec.checkpoint.revision),
     )
     config = spec.config if settled else _fill_in(spec, platform, model_config)
     architecture = _choose_architecture(spec, host, model_config)

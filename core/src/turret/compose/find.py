@@ -15,6 +15,7 @@ from turret.checkpoint import (
     DEMO,
     Checkpoint,
     CheckpointKind,
+    RemoteCode,
     ResolveOptions,
     locate_directory,
     max_context,
@@ -26,7 +27,7 @@ from turret.config import Config, EngineConfig
 from turret.errors import ConfigError
 from turret.text import TokenizerOptions
 
-__all__ = ["FoundModel", "find_model", "resolve_options", "tokenizer_options"]
+__all__ = ["FoundModel", "find_model", "remote_code", "resolve_options", "tokenizer_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ def find_model(config: Config) -> FoundModel:
     _refuse_revisions(config)
     checkpoint = resolve(config.model.model, resolve_options(config))
     _refuse_other_format(config, checkpoint)
+    _refuse_other_code(config, checkpoint)
     if config.model.hf_config_path is not None:
         config, checkpoint = _with_config_from_elsewhere(config, checkpoint)
     return FoundModel(config, checkpoint, context_length(config.model, checkpoint))
@@ -63,12 +65,20 @@ def resolve_options(config: Config | EngineConfig) -> ResolveOptions:
 def tokenizer_options(config: Config | EngineConfig) -> TokenizerOptions:
     """How the options say a tokenizer is found: with a revision of its own it is the model's at that revision."""
     model = config.model
+    reference = model.tokenizer or (model.model if model.tokenizer_revision is not None else None)
+    revision = model.revision if reference is None else model.tokenizer_revision
     return TokenizerOptions(
-        reference=model.tokenizer or (model.model if model.tokenizer_revision is not None else None),
+        reference=reference,
         mode=model.tokenizer_mode,
-        trust_remote_code=model.trust_remote_code,
+        code=remote_code(config, revision),
         hub=msgspec.structs.replace(resolve_options(config), revision=model.tokenizer_revision),
     )
+
+
+def remote_code(config: Config | EngineConfig, revision: str | None) -> RemoteCode:
+    """How the options say that code shipped with files of that revision is found, if it may run."""
+    hub = msgspec.structs.replace(resolve_options(config), revision=revision)
+    return RemoteCode(trust=config.model.trust_remote_code, revision=config.model.code_revision, hub=hub)
 
 
 def _refuse_revisions(config: Config) -> None:
@@ -103,6 +113,18 @@ def _refuse_other_format(config: Config, checkpoint: Checkpoint) -> None:
             f"--pt-load-map-location says how files of torch.save are read, and the weights of {checkpoint.reference} "
             f"are {checkpoint.kind}; leave the option out",
             "pt-load-map-location",
+        )
+
+
+def _refuse_other_code(config: Config, checkpoint: Checkpoint) -> None:
+    """A directory's own code has no revisions, unless it says that its code is some repository's."""
+    named = checkpoint.config.get("auto_map") or {}
+    elsewhere = isinstance(named, dict) and any("--" in str(place) for place in named.values())
+    if config.model.code_revision is not None and _is_local(config.model.model) and not elsewhere:
+        raise ConfigError(
+            f"--code-revision {config.model.code_revision} names a revision on the hub, but the code of "
+            f"{checkpoint.reference}, if it has any, is on this machine; leave the option out",
+            "code-revision",
         )
 
 

@@ -115,10 +115,6 @@ _FEATURES = {
     ),
     "platform-config": ("platforms take their options as --plugin-config platform:NAME.key=value", "additional-config"),
     "request-log": ("requests are not logged unless --enable-log-requests is given", "disable-log-requests"),
-    "remote-code": (
-        "code shipped with a model is read at the model's own --revision",
-        "code-revision",
-    ),
     "vllm-heuristics": (
         "it tunes a heuristic that turret does not have",
         "disable-cascade-attn kv-sharing-fast-prefill logits-processor-pattern",

@@ -58,6 +58,9 @@ class ModelConfig:
     revision: str | None = opt(None, "Branch, tag or commit of the model.")
     tokenizer_revision: str | None = opt(None, "Branch, tag or commit of the tokenizer.")
     trust_remote_code: bool = opt(False, "Allow running Python code shipped with the model.", negatable=True)
+    code_revision: str | None = opt(
+        None, "Branch, tag or commit of the Python code shipped with the model, where it is not the model's own; needs "
+              "--trust-remote-code.")
     dtype: str = opt(
         "auto", "Numeric type of activations and plain weights.",
         choices=("auto", "bfloat16", "float16", "float32", "float", "half"),
@@ -85,6 +88,8 @@ class ModelConfig:
         asked = self.max_model_len
         require(asked is None or asked == FIT_CONTEXT or asked >= 1, "max-model-len",
                 f"must be at least 1, or auto, got {asked}")
+        require(self.trust_remote_code or self.code_revision is None, "code-revision",
+                "needs --trust-remote-code, without which no code shipped with a model is run")
         require(self.max_logprobs >= -1, "max-logprobs", f"must be -1 or at least 0, got {self.max_logprobs}")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from turret.checkpoint import read_json
+from turret.checkpoint import RemoteCode, read_json
 from turret.errors import LoadError
 from turret.text.slow_tokenizer import TransformersTokenizer
 from turret.text.tokenizer import FastTokenizer, SpecialTokens
@@ -22,11 +22,15 @@ from turret.text.tokenizer import Tokenizer as TurretTokenizer
 
 __all__ = ["tokenizer_from_directory"]
 
+NO_CODE = RemoteCode()
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-def tokenizer_from_directory(path: Path, *, mode: str = "auto", trust_remote_code: bool = False) -> TurretTokenizer:
-    """The tokenizer of `path`. `mode` "auto" reads tokenizer.json; "hf" and "slow" go through transformers.
+def tokenizer_from_directory(
+    path: Path, *, mode: str = "auto", reference: str | None = None, code: RemoteCode = NO_CODE
+) -> TurretTokenizer:
+    """The tokenizer of `path`, where the files of `reference` lie. `mode` "auto" reads tokenizer.json; "hf" and "slow"
+    go through transformers.
 
     Raises LoadError naming the file at fault.
     """
@@ -34,7 +38,7 @@ def tokenizer_from_directory(path: Path, *, mode: str = "auto", trust_remote_cod
     config = read_json(config_path) if config_path.is_file() else {}
     if mode == "auto" and (path / "tokenizer.json").is_file():
         return _fast(path, config)
-    return _through_transformers(path, mode, trust_remote_code)
+    return _through_transformers(path, mode, *code.source(reference, path))
 
 
 def _fast(path: Path, config: Mapping[str, Any]) -> FastTokenizer:
@@ -99,12 +103,12 @@ def _specials(backend: Tokenizer, names: Mapping[str, str]) -> SpecialTokens:
     return SpecialTokens(bos_token_id=id_of("bos_token"), eos_token_id=id_of("eos_token"), names=dict(names))
 
 
-def _through_transformers(path: Path, mode: str, trust_remote_code: bool) -> TurretTokenizer:
+def _through_transformers(path: Path, mode: str, name: str, told: Mapping[str, Any]) -> TurretTokenizer:
     from transformers import AutoTokenizer  # slow to import, rarely needed
 
     try:
         loaded = AutoTokenizer.from_pretrained(
-            str(path), use_fast=mode != "slow", trust_remote_code=trust_remote_code, local_files_only=True
+            name, **{"use_fast": mode != "slow", "local_files_only": True, **told}
         )
     except Exception as exc:  # transformers and its converters raise almost anything on missing or odd files
         raise LoadError(f"{path}: no tokenizer could be loaded from this directory: {exc}") from exc

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from turret.checkpoint import Checkpoint, ResolveOptions, locate_directory
+from turret.checkpoint import Checkpoint, RemoteCode, ResolveOptions, locate_directory
 from turret.errors import LoadError
 from turret.text.directory_tokenizer import tokenizer_from_directory
 from turret.text.gguf_tokenizer import tokenizer_from_gguf
@@ -20,11 +20,11 @@ __all__ = ["TokenizerOptions", "load_tokenizer"]
 
 class TokenizerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which tokenizer to load: `reference` (directory, .gguf file or hub id) instead of the checkpoint's own; `mode`
-    "auto", "hf" or "slow"; `hub` says how to look a hub id up."""
+    "auto", "hf" or "slow"; `hub` says how to look a hub id up, and `code` whether code shipped with it may run."""
 
     reference: str | None = None
     mode: str = "auto"
-    trust_remote_code: bool = False
+    code: RemoteCode = RemoteCode()
     hub: ResolveOptions = ResolveOptions()
 
 
@@ -37,7 +37,9 @@ def load_tokenizer(checkpoint: Checkpoint, options: TokenizerOptions = _DEFAULT)
     if options.reference is not None:
         path = locate_directory(options.reference, options.hub)
     if path.is_dir():
-        return tokenizer_from_directory(path, mode=options.mode, trust_remote_code=options.trust_remote_code)
+        return tokenizer_from_directory(
+            path, mode=options.mode, reference=options.reference or checkpoint.reference, code=options.code
+        )
     if path.suffix == ".gguf":
         if options.mode == "slow":
             raise LoadError(f"{path}: a GGUF file has no slow tokenizer; name a directory with --tokenizer")
