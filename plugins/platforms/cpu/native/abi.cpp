@@ -85,7 +85,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 10; }
+TC_API int tc_abi_version() { return 11; }
 
 TC_API const char* tc_level() { return active()->level; }
 

@@ -16,6 +16,7 @@ struct SampleRow {
   float* x;
   double uniform, temperature, top_p, min_p;
   int64_t top_k;
+  const uint32_t* mask;  // a bit for each token: those without it cannot be chosen; null: any can
   const int64_t* allowed;
   int64_t allowed_count;
   const int64_t* banned;

@@ -502,13 +502,37 @@ static void undo_rules(const Sampling& s, const SampleRow& row) {
   for (int64_t i = row.banned_count; i-- > 0;) row.x[row.banned[i]] = *--old;
 }
 
+// The row with what `mask` leaves out at minus infinity.
+static void masked_row(float* out, const float* x, int64_t n, const uint32_t* mask) {
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    const uint32_t word = mask[begin >> 5];
+    const int count = int(n - begin < 32 ? n - begin : 32);
+    if (count == 32 && word == 0xffffffffu) {
+      memcpy(out + begin, x + begin, 32 * sizeof(float));
+      continue;
+    }
+    for (int i = 0; i < count; i++) out[begin + i] = -INFINITY;
+    for (uint32_t left = count == 32 ? word : word & ((1u << count) - 1); left; left &= left - 1) {
+      const int i = __builtin_ctz(left);
+      out[begin + i] = x[begin + i];
+    }
+  }
+}
+
 static void choose_ruled(Sampling& s, SampleRow& row, int64_t vocab) {
   apply_rules(s, row);
   const float* x = row.x;
   int64_t n = vocab;
   if (row.allowed_count > 0) {
     n = row.allowed_count;
-    for (int64_t i = 0; i < n; i++) s.compact[i] = row.x[row.allowed[i]];
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t id = row.allowed[i];
+      const bool stays = !row.mask || (row.mask[id >> 5] >> (id & 31) & 1);
+      s.compact[i] = stays ? row.x[id] : -INFINITY;
+    }
+    x = s.compact;
+  } else if (row.mask) {
+    masked_row(s.compact, row.x, n, row.mask);
     x = s.compact;
   }
   look(s, x, n);
@@ -522,7 +546,7 @@ static void choose_ruled(Sampling& s, SampleRow& row, int64_t vocab) {
 }
 
 static void sample_row(Sampling& s, SampleRow& row, int64_t vocab) {
-  const bool ruled = row.allowed_count + row.banned_count + row.bias_count + row.seen_count > 0;
+  const bool ruled = row.mask || row.allowed_count + row.banned_count + row.bias_count + row.seen_count > 0;
   const bool reported = row.best_count >= 0;
   look(s, row.x, vocab);
   row.fault = fault_of(s);

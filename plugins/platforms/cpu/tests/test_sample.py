@@ -79,13 +79,16 @@ def rules(seed: int, vocab: int) -> dict:
         found["seen"] = np.unique(rng.integers(0, vocab, 9))
         found["counts"] = rng.integers(0, 3, found["seen"].size).astype(np.float64)
         found.update(repetition=1.3, presence=0.5, frequency=-0.25)
+    if seed & 16:
+        few = rng.integers(0, 2**32, vocab // 32 + 2) & rng.integers(0, 2**32, vocab // 32 + 2)
+        found["mask"] = np.where(rng.integers(0, 4, few.size) == 0, 2**32 - 1, few).astype(np.uint32).view(np.int32)
     return found
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     vocab=st.sampled_from(VOCABS), seed=st.integers(0, 1000), scale=st.sampled_from([0.0, 0.1, 1.0, 4.0, 30.0]),
-    ruled=st.integers(0, 15), uniform=st.floats(0, 1, exclude_max=True),
+    ruled=st.integers(0, 31), uniform=st.floats(0, 1, exclude_max=True),
     temperature=st.sampled_from([0.0, 0.05, 0.7, 1.0, 3.0]),
     top_k=st.sampled_from([0, 1, 2, 7, 50, 4000]), top_p=st.sampled_from([1.0, 0.95, 0.6, 0.1, 0.001]),
     min_p=st.sampled_from([0.0, 0.02, 0.3, 1.0]), logprobs=st.sampled_from([None, 0, 5, 30000]),
@@ -121,7 +124,7 @@ def test_a_row_does_not_depend_on_others_or_on_threads(sample, native):
     x = np.stack([made(seed, vocab, 2.0) for seed in range(12)])
     rows = [
         SampleRow(uniform=0.07 * i, temperature=0.3 * (i % 4), top_k=(0, 30)[i % 2], top_p=(1.0, 0.9)[i // 2 % 2],
-                  logprobs=(None, 3)[i % 2], **rules(i, vocab))
+                  logprobs=(None, 3)[i % 2], **rules(i + 8, vocab))
         for i in range(12)
     ]  # fmt: skip
     together = []
@@ -152,3 +155,12 @@ def test_zeros_of_either_sign_are_ties(sample):
     assert sample(x, SampleRow())[0].token == 1
     kept = {sample(x, SampleRow(uniform=u, temperature=1.0, top_k=2))[0].token for u in (0.1, 0.4, 0.6, 0.9)}
     assert kept == {1, 2}
+
+
+def test_a_mask_that_leaves_nothing_says_so(sample):
+    x = made(1, 100, 1.0)
+    [nothing] = sample(x, SampleRow(mask=np.zeros(4, dtype=np.int32)))
+    assert nothing.fault == SampleFault.NOTHING_LEFT
+    one = np.zeros(5, dtype=np.int32)
+    one[[2, 3]] = 1 << 7, 1 << 5  # token 71; token 101 is beyond the vocabulary
+    assert [outcome.token for outcome in sample(x, SampleRow(mask=one), SampleRow(mask=one, temperature=1.0))] == [71, 71]

@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 10
+ABI_VERSION = 11
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 

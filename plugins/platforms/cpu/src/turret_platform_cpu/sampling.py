@@ -21,10 +21,10 @@ from turret_platform_cpu.native import Native
 
 __all__ = ["NativeSample"]
 
-_ROW = struct.Struct("@PddddqPqPqPPqPPqdddqqPPqqqqdd")
+_ROW = struct.Struct("@PddddqPPqPqPPqPPqdddqqPPqqqqdd")
 """SampleRow of native/sample.h."""
 _WORDS = _ROW.size // 8
-_TOKEN, _RANK, _FOUND, _FAULT, _VALUE = 23, 24, 25, 26, 27
+_TOKEN, _RANK, _FOUND, _FAULT, _VALUE = 24, 25, 26, 27, 28
 """Words of a row that hold its results."""
 
 
@@ -39,6 +39,9 @@ class _Best:
 
 class NativeSample:
     """`sample` (contract `ops`): no sort, one pass over a row per thing asked for."""
+
+    masks = True
+    """Says that rows may have a mask (contracts/sample.py)."""
 
     def __init__(self, native: Native) -> None:
         self._call = native.op("tc_sample")
@@ -64,11 +67,11 @@ class NativeSample:
         out[:] = _outcomes(words, rows, _Best(most, ids, values))
 
 
-_NO_RULES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 0.0, 0.0)
+_NO_RULES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0, 0.0, 0.0)
 
 
 def _pack(words: NDArray[np.int64], i: int, x: int, row: SampleRow, places: tuple[int, int]) -> None:
-    rules = not (row.allowed is row.banned is row.bias_ids is row.seen is None)
+    rules = not (row.mask is row.allowed is row.banned is row.bias_ids is row.seen is None)
     _ROW.pack_into(
         words.data, i * _ROW.size, x, row.uniform, row.temperature, row.top_p, row.min_p, row.top_k,
         *(_rules(row) if rules else _NO_RULES),
@@ -78,7 +81,7 @@ def _pack(words: NDArray[np.int64], i: int, x: int, row: SampleRow, places: tupl
 
 def _rules(row: SampleRow) -> tuple[float, ...]:
     return (
-        *_place(row.allowed), *_place(row.banned), _at(row.bias_ids), *_place(row.bias),
+        _at(row.mask), *_place(row.allowed), *_place(row.banned), _at(row.bias_ids), *_place(row.bias),
         _at(row.seen), *_place(row.counts), row.repetition, row.presence, row.frequency,
     )  # fmt: skip
 
