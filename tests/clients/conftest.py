@@ -8,9 +8,10 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,38 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, 
     options = ("--dtype", "float32", "--kv-cache-memory-bytes", "64M", "--served-model-name", "tiny")
     with serving(str(folder), *options) as url:
         yield url, folder, expected
+
+
+@pytest.fixture(scope="session")
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A pretended device that says what a script has for a prompt, in the notation of the parsers chosen here."""
+    folder = tmp_path_factory.mktemp("stage")
+    subprocess.run([f"{TURRET_BIN}/python", str(HERE / "make_stage.py"), str(folder)], check=True)
+    script = f"platform:fake.script={folder / 'script.json'}"
+    options = ("--load-format", "dummy", "--device", "fake", "--plugin-config", script, "--served-model-name", "actor")
+    parsers = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
+    with serving(str(folder), *options, *parsers) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def node_clients() -> Path:
+    """The folder of the clients for Node, put there by `make oracle`."""
+    folder = os.environ.get("TURRET_NODE_CLIENTS", "")
+    if not folder:
+        pytest.skip("there is no npm on this machine, so no clients for Node")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def node(node_clients: Path) -> Callable[[str, str], dict[str, Any]]:
+    """Run a program of this folder against a server; what it saw."""
+
+    def run(program: str, url: str) -> dict[str, Any]:
+        command = ["node", program, url]
+        done = subprocess.run(command, cwd=node_clients, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    return run

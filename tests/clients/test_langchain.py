@@ -1,4 +1,4 @@
-"""langchain-openai: chat and completions, whole, streamed, in batches, with usage and logprobs."""
+"""langchain-openai: chat and completions, whole, streamed, in batches, with usage, logprobs and tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI
+from weather import forecast
 
 QUESTION = [SystemMessage("Answer in one sentence."), HumanMessage("What is the capital of France?")]
 
@@ -63,3 +65,32 @@ def test_completions(demo):
     assert "".join(model.stream("The capital of France is")) == model.invoke("The capital of France is")
     first, second = model.generate(["The capital of France is", "The capital of Italy is"]).generations
     assert "Paris" in first[0].text and "Rome" in second[0].text
+
+
+@tool
+def get_weather(city: str, days: int) -> str:
+    """Weather of a city."""
+    return forecast(city, days)
+
+
+@pytest.mark.parametrize("responses", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_loop(scripted, responses, stream):
+    """On chat completions and on the Responses API."""
+    model = ChatOpenAI(base_url=f"{scripted}/v1", api_key="none", model="actor", max_retries=0,
+                       use_responses_api=responses).bind_tools([get_weather])  # fmt: skip
+
+    def ask(messages):
+        if not stream:
+            return model.invoke(messages)
+        total = None
+        for chunk in model.stream(messages):
+            total = chunk if total is None else total + chunk
+        return total
+
+    messages = [HumanMessage("ASK-BOTH")]
+    first = ask(messages)
+    assert [call["args"] for call in first.tool_calls] == [{"city": "Łódź", "days": 1}, {"city": "Oslo", "days": 3}]
+    messages += [first, *(get_weather.invoke(call) for call in first.tool_calls)]
+    last = ask(messages)
+    assert last.text == "Take two umbrellas." and not last.tool_calls

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import litellm
 import pytest
+from weather import FUNCTION, forecast
 
 QUESTION = [
     {"role": "system", "content": "Answer in one sentence."},
@@ -56,3 +58,30 @@ def test_text_completion(demo):
         temperature=0, max_tokens=4,
     )  # fmt: skip
     assert "Paris" in answer.choices[0].text
+
+
+@pytest.mark.parametrize("model", ["openai/actor", "hosted_vllm/actor"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_loop(scripted, model, stream):
+    asked = {"model": model, "api_base": f"{scripted}/v1", "api_key": "none", "tools": [FUNCTION], "num_retries": 0}
+
+    def ask(messages):
+        answer = litellm.completion(messages=messages, stream=stream, **asked)
+        whole = litellm.stream_chunk_builder(list(answer), messages=messages) if stream else answer
+        return whole.choices[0].message
+
+    messages = [{"role": "user", "content": "ASK-WEATHER"}]
+    message = ask(messages)
+    assert message.reasoning_content == "I look it up.\n"
+    (call,) = message.tool_calls
+    result = forecast(**json.loads(call.function.arguments))
+    messages += [message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": result}]
+    assert ask(messages).content == "Take an umbrella."
+
+
+def test_the_messages_api(scripted):
+    answer = litellm.completion(model="anthropic/actor", api_base=scripted, api_key="none", max_tokens=500,
+                                num_retries=0, messages=[{"role": "user", "content": "ASK-WEATHER"}],
+                                tools=[FUNCTION])  # fmt: skip
+    (call,) = answer.choices[0].message.tool_calls
+    assert json.loads(call.function.arguments) == {"city": "Łódź", "days": 2}

@@ -1,31 +1,16 @@
-"""The official OpenAI SDK for Node; npm puts it into a folder of its own for each run."""
+"""The official OpenAI SDK for Node."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
-HERE = Path(__file__).parent
-SDK = "openai@6"
 END = "<|im_end|>"
 """The token that ends a message is among its tokens, not in its text."""
 
 
 @pytest.fixture(scope="module")
-def seen(demo, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("node")
-    shutil.copy(HERE / "openai_node.mjs", folder)
-    (folder / "package.json").write_text('{"private": true}')
-    subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent", SDK], cwd=folder, check=True, timeout=300)
-    done = subprocess.run(
-        ["node", "openai_node.mjs", demo], cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def seen(demo, node):
+    return node("openai_node.mjs", demo)
 
 
 def test_answers(seen):

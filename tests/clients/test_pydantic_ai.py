@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent on the chat route, whole and streamed, with a history."""
+"""pydantic-ai: an agent on the chat route, whole and streamed, with a history and a tool."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from weather import forecast
 
 
 @pytest.fixture
@@ -32,3 +33,22 @@ def test_a_stream(agent):
 
     pieces = asyncio.run(run())
     assert len(pieces) > 3 and "".join(pieces) == agent.run_sync("What is the capital of France?").output
+
+
+@pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
+def test_a_tool_loop(scripted, kind):
+    model = kind("actor", provider=OpenAIProvider(base_url=f"{scripted}/v1", api_key="none"))
+    agent = Agent(model, retries=0)
+
+    @agent.tool_plain
+    def get_weather(city: str, days: int) -> str:
+        """Weather of a city."""
+        return forecast(city, days)
+
+    async def both():
+        whole = await agent.run("ASK-WEATHER")
+        # A stream ends with the first text that it brings: this task has none before its calls.
+        async with agent.run_stream("ASK-BOTH") as result:
+            return whole.output, await result.get_output()
+
+    assert asyncio.run(both()) == ("Take an umbrella.", "Take two umbrellas.")

@@ -62,8 +62,8 @@ class Bench:
         return httpx2.Response(status, headers={"content-type": media}, content=body)
 
     async def respond(self, request: httpx2.Request) -> tuple[int, str, bytes]:
-        pieces = request.url.path.split("/")  # "", v1, responses, id, cancel
-        wanted = "/v1/responses" + "".join(("/{response_id}", "/cancel")[: len(pieces) - 3])
+        pieces = request.url.path.split("/")  # "", v1, responses, id, cancel or input_items
+        wanted = "/v1/responses" + "".join(("/{response_id}", f"/{pieces[-1]}")[: len(pieces) - 3])
         route = next(one for one in self._routes if (one.method, one.path) == (request.method, wanted))
         body = json.loads(request.content) if request.content else None
         path = {"response_id": pieces[3]} if len(pieces) > 3 else {}
@@ -356,3 +356,21 @@ def test_what_developers_say_first_is_one_message() -> None:
     developer = [{"role": "developer", "content": "b"}, {"role": "developer", "content": "c"}]
     made = translated(instructions="a", input=[*developer, {"role": "user", "content": "d"}])
     assert made["messages"] == [{"role": "system", "content": "a\n\nb\n\nc"}, {"role": "user", "content": "d"}]
+
+
+def test_what_was_asked_is_kept_in_pages() -> None:
+    bench = Bench()
+    parts = [{"type": "input_text", "text": "a"}]
+    turns = (("user", parts), ("assistant", "b"), ("user", "c"))
+    asked = [{"role": role, "content": content} for role, content in turns]
+    kept = bench.sdk.responses.create(model="m", input=asked)  # type: ignore[arg-type]
+    page = bench.sdk.responses.input_items.list(kept.id, limit=2)
+    assert page.has_more and [item.content[0].text for item in page] == ["c", "b", "a"]  # type: ignore[union-attr]
+    first = next(iter(bench.sdk.responses.input_items.list(kept.id, order="asc")))
+    assert first.type == "message" and first.id
+    for wrong in ({"limit": 0}, {"limit": 101}, {"after": "x"}, {"order": "up"}):
+        with pytest.raises(openai.BadRequestError, match=next(iter(wrong))):
+            bench.sdk.responses.input_items.list(kept.id, **wrong)  # type: ignore[arg-type]
+    said = bench.sdk.responses.create(model="m", input="Hi")
+    (one,) = bench.sdk.responses.input_items.list(said.id).data
+    assert (one.role, one.content[0].text) == ("user", "Hi")  # type: ignore[union-attr]

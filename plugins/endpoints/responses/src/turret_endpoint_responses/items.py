@@ -1,19 +1,20 @@
-"""From what an answer holds to output items, and the events that a stream tells of them.
+"""From what an answer holds to output items and the events that a stream tells of them; items that were asked with.
 
-Owns: items, their order and ids. Knows nothing of requests or of what is stored.
+Owns: items, their order, ids and pages. Knows nothing of requests or of what is stored.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from turret.contracts import ContentDelta, ParserEvent, ReasoningDelta, ToolArgumentsDelta, ToolCallStart
+from turret.errors import RequestError
 from turret_endpoint_responses.custom import InputReader
 from turret_endpoint_responses.tools import Toolbox
 
-__all__ = ["Event", "Items"]
+__all__ = ["Event", "Items", "asked_items", "page_of"]
 
 Event = tuple[str, dict[str, Any]]
 """Name and members of an event, without its number."""
@@ -117,6 +118,37 @@ class Items:
 
     def _place(self) -> dict[str, Any]:
         return {"output_index": len(self.output) - 1, "item_id": self.output[-1]["id"]}
+
+
+def asked_items(given: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Input as a list of items that have ids; a message's text is a part of it."""
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return [_asked(item) for item in items]
+
+
+def _asked(item: Mapping[str, Any]) -> dict[str, Any]:
+    made = {"type": "message", **item}
+    if isinstance(text := made.get("content"), str):
+        kind = "output_text" if made.get("role") == "assistant" else "input_text"
+        made["content"] = [{"type": kind, "text": text}]
+    return {**made, "id": made.get("id") or _id("msg" if made["type"] == "message" else "item")}
+
+
+def page_of(items: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of the list, the latest item first unless `order` is asc. Raises RequestError."""
+    order, limit, after = query.get("order", "desc"), query.get("limit", "20"), query.get("after")
+    if order not in ("asc", "desc"):
+        raise RequestError(f"order must be asc or desc, got {order!r}", "order")
+    if not limit.isdecimal() or not 1 <= int(limit) <= 100:
+        raise RequestError(f"limit must be between 1 and 100, got {limit!r}", "limit")
+    ordered = list(items) if order == "asc" else list(reversed(items))
+    ids = [item["id"] for item in ordered]
+    if after is not None and after not in ids:
+        raise RequestError(f"after names no item of this response: {after!r}", "after")
+    begin = 0 if after is None else ids.index(after) + 1
+    page = ordered[begin : begin + int(limit)]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, **ends, "has_more": begin + len(page) < len(ordered)}
 
 
 def _logprobs(kind: str) -> dict[str, Any]:

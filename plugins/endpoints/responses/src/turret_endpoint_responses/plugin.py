@@ -24,7 +24,7 @@ from turret.contracts import (
     EndpointStream,
 )
 from turret.errors import RequestError, TurretError
-from turret_endpoint_responses.items import Items
+from turret_endpoint_responses.items import Items, asked_items, page_of
 from turret_endpoint_responses.shapes import ResponsesRequest
 from turret_endpoint_responses.store import Store, Stored
 from turret_endpoint_responses.tools import Toolbox
@@ -67,6 +67,7 @@ class ResponsesEndpoint:
         return [
             EndpointRoute("POST", "/v1/responses", create, _error, "Answer in the shape of OpenAI's Responses API."),
             EndpointRoute("GET", one, self._retrieve, _error, "A response that was kept."),
+            EndpointRoute("GET", one + "/input_items", self._asked, _error, "What a response that was kept answers."),
             EndpointRoute("DELETE", one, self._delete, _error, "Forget a response."),
             EndpointRoute(
                 "POST", one + "/cancel", self._cancel, _error, "Stop a response that runs in the background."
@@ -87,6 +88,7 @@ class ResponsesEndpoint:
         answer = await host.chat(call, {**chat_body(body, before, box), "request_id": own_id})
         response = {"id": f"{self.id_prefix}{own_id}", "object": "response"}
         making = _Making(body, answer, Stored(call.tenant, response, [*before, *input_messages(body.input)]), box)
+        making.stored.asked = asked_items(body.input) if body.store else []
         if body.background:
             making.stored.response["status"] = "queued"
             making.stored.task = asyncio.create_task(self._in_background(making))
@@ -138,6 +140,10 @@ class ResponsesEndpoint:
         if not after.removeprefix("-").isdecimal():
             raise RequestError(f"starting_after must be a sequence number, got {after!r}", "starting_after")
         return EndpointStream(_replay(stored.events[int(after) + 1 :]), _error_event)
+
+    async def _asked(self, call: EndpointCall) -> EndpointAnswer:
+        stored = self._store.get(call.path["response_id"], call.tenant)
+        return EndpointAnswer(encode(page_of(stored.asked, call.query)))
 
     async def _delete(self, call: EndpointCall) -> EndpointAnswer:
         stored = self._store.get(call.path["response_id"], call.tenant)

@@ -25,11 +25,13 @@ class ResponseNotFoundError(RequestError):
 
 @dataclass(slots=True)
 class Stored:
-    """A response as it is, the messages it answered and its own, and the task that still makes it, if one does."""
+    """A response as it is, the items it was asked with, the messages it answered and its own, and the task that still
+    makes it, if one does."""
 
     tenant: str
     response: dict[str, Any]
     messages: list[dict[str, Any]] = field(default_factory=list)
+    asked: list[dict[str, Any]] = field(default_factory=list)
     events: list[bytes] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     size: int = 0
@@ -48,7 +50,7 @@ class Store:
         """Keep it, as it is now."""
         name = stored.response["id"]
         self.drop(name)
-        stored.size = sum(len(msgspec.json.encode(part)) for part in (stored.response, stored.messages))
+        stored.size = sum(len(msgspec.json.encode(part)) for part in (stored.response, stored.messages, stored.asked))
         stored.size += sum(map(len, stored.events))
         self._kept[name] = stored
         self._bytes += stored.size
