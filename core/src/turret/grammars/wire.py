@@ -87,7 +87,7 @@ def _exactly(end: socket.socket, count: int) -> bytes | None:
     while len(got) < count:
         try:
             piece = end.recv(min(count - len(got), 1 << 20))
-        except ConnectionError:
+        except OSError:
             return None
         if not piece:
             return None

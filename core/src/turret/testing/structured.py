@@ -1,7 +1,7 @@
 """Cases of structured backends: masks, stops, taking tokens back, and refusing what cannot be kept to.
 
 Owns these checks and a vocabulary to make them with. Knows no backend. What a backend makes of each JSON schema is for
-its authors' own tests; `walk` generates answers for them.
+its authors' own tests; `Walker` generates answers for them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from turret.contracts import GrammarCompiler, GrammarMatcher, GrammarSpec, Vocab
 from turret.errors import RequestError
 from turret.testing.cases import Case, NotApplicable, Subject
 
-__all__ = ["allowed", "build", "small_vocabulary", "walk"]
+__all__ = ["Walker", "allowed", "build", "small_vocabulary"]
 
 STOP = 0
+_CLOSING = frozenset({b'"', b"}", b"]", b'"}', b'":', b":", b",", b"},", b'",'})
 SPECS: dict[str, tuple[GrammarSpec, str]] = {
     "json": (
         GrammarSpec(kind="json", text=json.dumps({
@@ -59,39 +60,52 @@ def small_vocabulary() -> Vocabulary:
     return Vocabulary([b"", b"", *(bytes([byte]) for byte in range(256)), *longer], (STOP,))
 
 
-def allowed(mask: NDArray[np.int32]) -> list[int]:
-    """The tokens of a mask."""
-    found: list[int] = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
-    return found
+def allowed(mask: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The tokens of a mask, ascending."""
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
 
 
-def walk(matcher: GrammarMatcher, vocabulary: Vocabulary, seed: int, most: int = 400) -> bytes | None:
-    """A random answer, by the masks alone: what may end ends soon, and after `most` tokens as soon as it may. None if
-    it does not end."""
-    chance = random.Random(seed)
-    mask = np.zeros(vocabulary.words, dtype=np.int32)
-    made = b""
-    for step in range(4 * most):
-        matcher.fill(mask)
-        tokens = allowed(mask)
-        assert tokens, f"nothing may follow {made!r}"
-        assert (vocabulary.stop_ids[0] in tokens) == matcher.is_finished(), "stop ids are for what is complete"
-        if vocabulary.stop_ids[0] in tokens and (step > most or len(tokens) == 1 or chance.random() < 0.2):
-            assert matcher.accept(vocabulary.stop_ids[0]) and matcher.is_terminated()
-            return made
-        token = _pick(tokens, vocabulary, chance, step > most)
-        assert matcher.accept(token), f"the mask allows {vocabulary.tokens[token]!r} after {made!r}, accept does not"
-        made += vocabulary.tokens[token]
-    return None
+class Walker:
+    """Random answers over one vocabulary, by masks alone: what may end ends soon, and after `most` tokens as soon as it
+    may."""
 
+    def __init__(self, vocabulary: Vocabulary, most: int = 60) -> None:
+        self._vocabulary = vocabulary
+        self._most = most
+        tokens = vocabulary.tokens
+        self._closing = np.array([token.strip() in _CLOSING for token in tokens])
+        self._stops = np.isin(np.arange(len(tokens)), vocabulary.stop_ids)
+        self._text = np.array([bool(token.strip()) for token in tokens])
 
-def _pick(tokens: Sequence[int], vocabulary: Vocabulary, chance: random.Random, closing: bool) -> int:
-    """Mostly something that gets on: structure rather than one more letter or space."""
-    ends = [token for token in tokens if vocabulary.tokens[token] in (b'"', b"}", b"]", b'"}', b'":', b":", b",")]
-    if ends and (closing or chance.random() < 0.3):
-        return chance.choice(ends)
-    text = [token for token in tokens if vocabulary.tokens[token].strip() and token not in vocabulary.stop_ids]
-    return chance.choice(text or [token for token in tokens if token not in vocabulary.stop_ids])
+    def walk(self, matcher: GrammarMatcher, seed: int) -> bytes | None:
+        """One answer; None if it does not end. Raises AssertionError where masks and matcher disagree."""
+        chance = random.Random(seed)
+        stop = self._vocabulary.stop_ids[0]
+        mask = np.zeros(self._vocabulary.words, dtype=np.int32)
+        made = b""
+        for step in range(6 * self._most):
+            matcher.fill(mask)
+            tokens = allowed(mask)
+            assert tokens.size, f"nothing may follow {made!r}"
+            may_end = bool(mask[stop >> 5] >> (stop & 31) & 1)
+            assert may_end == matcher.is_finished(), "stop ids are for what is complete"
+            if may_end and (step > self._most or self._stops[tokens].all() or chance.random() < 0.2):
+                assert matcher.accept(stop) and matcher.is_terminated()
+                return made
+            token = self._pick(tokens[~self._stops[tokens]], chance, step > self._most)
+            text = self._vocabulary.tokens[token]
+            assert matcher.accept(token), f"the mask allows {text!r} after {made!r}, accept does not"
+            made += text
+        return None
+
+    def _pick(self, tokens: NDArray[np.int64], chance: random.Random, closing: bool) -> int:
+        """Mostly something that gets on: structure rather than one more letter or space."""
+        ends = tokens[self._closing[tokens]]
+        if ends.size and (closing or chance.random() < 0.3):
+            return int(ends[chance.randrange(ends.size)])
+        text = tokens[self._text[tokens]]
+        tokens = text if text.size else tokens
+        return int(tokens[chance.randrange(tokens.size)])
 
 
 def _compiler(subject: Subject) -> tuple[GrammarCompiler, Vocabulary]:
@@ -113,9 +127,10 @@ def _answers(subject: Subject, kind: str) -> None:
     """What the masks allow is what the spec says, and the end is allowed exactly there."""
     compiler, vocabulary, compiled = _compiled(subject, kind)
     grammar = compiler.restore(compiled)
+    walker = Walker(vocabulary)
     ended = 0
     for seed in range(20):
-        made = walk(grammar.matcher(vocabulary.stop_ids), vocabulary, seed, 60)
+        made = walker.walk(grammar.matcher(vocabulary.stop_ids), seed)
         if made is not None:
             ended += 1
             text = made.decode(errors="replace")  # as detokenizers do
