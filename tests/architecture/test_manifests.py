@@ -39,5 +39,6 @@ def test_manifest_equals_entry_points(path: Path) -> None:
 def test_distribution_is_named_after_its_place(path: Path) -> None:
     kind = {"attention": "attention", "quant": "quant", "models": "model", "parsers": "parser", "platforms": "platform"}
     kind["endpoints"] = "endpoint"
+    kind["structured"] = "structured"
     assert _project(path)["name"] == f"turret-{kind[path.parent.name]}-{path.name}"
     assert (path / "README.md").exists() and list(path.glob("tests/test_conformance.py"))
