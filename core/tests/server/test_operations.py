@@ -121,6 +121,12 @@ def test_request_ids(serve, tiny):
         answer = httpx.post(f"{running.url}/v1/completions", json=body)
         assert answer.json()["id"] == "cmpl-" + answer.headers["x-request-id"]
         assert httpx.get(f"{running.url}/nothing", headers={"X-Request-Id": "b"}).headers["x-request-id"] == "b"
+        named = httpx.post(f"{running.url}/v1/completions", json={**body, "request_id": "mine"})
+        assert (named.json()["id"], named.headers["x-request-id"]) == ("cmpl-mine", "mine")
+        for odd in ("a\r\nx-other: b", "łódź", "a" * 5000):
+            named = httpx.post(f"{running.url}/v1/completions", json={**body, "request_id": odd})
+            assert named.status_code == 200 and named.json()["id"] == f"cmpl-{odd}" and "x-other" not in named.headers
+            assert len(named.headers["x-request-id"]) == 32
 
 
 def test_document(serve, tiny):

@@ -131,6 +131,7 @@ def test_routes_that_need_a_switch(serve, tiny):
         for form in ("text", "json"):
             shown = client.get("/server_info", params={"config_format": form})
             assert "hidden" not in shown.text and "server_dev_mode" in str(shown.json()["vllm_config"])
+            assert "hf_token" in shown.text and shown.text.count("***") == 1, "a tokenizer's options are no secret"
             assert shown.json()["system_env"]["turret"]
         assert client.get("/server_info", params={"config_format": "xml"}).status_code == 400
         body = {"prompt": "x" * 64, "max_tokens": 1}

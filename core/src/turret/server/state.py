@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from turret.server.lengths import Limits
 from turret.server.lifecycle import Lifecycle
 from turret.server.metrics import MetricsShape, ServerMetrics
 from turret.server.parts import ServerParts
+from turret.server.request_ids import choose_request_ids
 from turret.server.tracing import TRACE_HEADERS
 from turret.server.wire import CallFields, SamplingFields
 from turret.text import TextProcessor
@@ -98,8 +98,7 @@ class ServerState:
                 "start it with --scheduling-policy priority",
                 "priority",
             )
-        named = [given for given in (request.headers.get("x-request-id"), body.request_id) if given]
-        request_id, *others = named or [uuid.uuid4().hex]
+        request_id, *others = choose_request_ids(request.headers, body.request_id, getattr(request, "scope", {}))
         arrival = time.time()
         timeout = self.config.server.queue_timeout
         deadline = queue_deadline(request.headers.get("x-turret-queue-timeout"), timeout, arrival)

@@ -23,8 +23,8 @@ from turret.server.state import ServerState
 
 __all__ = ["development_routes"]
 
-SECRET = ("api_key", "token", "password", "secret")
-"""What names of options whose values nobody is shown hold."""
+SECRET = frozenset({"key", "token", "password", "secret"})
+"""Words in names of options whose values nobody is shown."""
 PREFIX = "TURRET_"
 
 
@@ -65,11 +65,11 @@ def _shown(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def _secret(name: str) -> bool:
-    return any(word in name.lower() for word in SECRET) and "tokens" not in name.lower()
+    return not SECRET.isdisjoint(name.lower().split("_"))
 
 
 def _may_show(name: str) -> bool:
-    return name.startswith(PREFIX) and "KEY" not in name and not _secret(name)
+    return name.startswith(PREFIX) and not _secret(name)
 
 
 def _system() -> dict[str, str]:
