@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import anthropic
 import pytest
 from anthropic import beta_tool
+from pydantic import BaseModel
 from weather import SCHEMA, forecast
 
 TOOL = {"name": "get_weather", "description": "Weather of a city.", "input_schema": SCHEMA}
@@ -90,6 +93,19 @@ def test_the_tool_runner(client):
         assert runner.until_done().content[-1].text == "Take an umbrella."
 
 
+class Person(BaseModel):
+    """Somebody."""
+
+    name: str
+    age: int
+
+
+def test_a_model_out_of_text(client):
+    asked = {"model": "actor", "max_tokens": 500, "messages": [{"role": "user", "content": "ASK-PERSON"}]}
+    answer = client.messages.parse(output_format=Person, **asked)
+    assert answer.parsed_output == Person(name='Ada "Łódź" L.', age=36)
+
+
 def test_counting(client):
     messages = [{"role": "user", "content": "Hello"}]
     few = client.messages.count_tokens(model="actor", messages=messages).input_tokens
@@ -117,3 +133,17 @@ def test_the_demo_model(demo):
         assert "Paris" in answer.content[0].text
         with client.messages.stream(**asked) as stream:
             assert "".join(stream.text_stream) == answer.content[0].text
+
+
+def test_the_demo_model_is_held_to_a_call_and_to_a_shape(demo):
+    """What no small model does by itself."""
+    with anthropic.Anthropic(base_url=demo, api_key="none", max_retries=0) as client:
+        asked = {"model": "demo", "max_tokens": 120, "messages": [{"role": "user", "content": "The weather in Oslo?"}]}
+        forced = client.messages.create(tools=[TOOL], tool_choice={"type": "tool", "name": "get_weather"}, **asked)
+        (use,) = forced.content
+        assert use.name == "get_weather" and isinstance(use.input["city"], str) and isinstance(use.input["days"], int)
+        schema = {"type": "object", "properties": {"days": {"enum": [1, 2, 3]}}, "required": ["days"],
+                  "additionalProperties": False}  # fmt: skip
+        config = {"format": {"type": "json_schema", "schema": schema}}
+        shaped = client.messages.create(output_config=config, **asked)
+        assert json.loads(shaped.content[0].text)["days"] in (1, 2, 3)

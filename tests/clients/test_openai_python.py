@@ -7,6 +7,7 @@ import time
 
 import openai
 import pytest
+from pydantic import BaseModel
 from weather import FUNCTION, NOW, SCHEMA, forecast, half_past
 
 RUN = {"get_weather": forecast, "now": half_past}
@@ -134,3 +135,31 @@ def test_the_demo_model_answers_responses(demo):
         with client.responses.stream(input="What is the capital of France?", **asked) as stream:
             text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         assert text == first.output_text
+
+
+class Person(BaseModel):
+    """Somebody."""
+
+    name: str
+    age: int
+
+
+def test_models_out_of_text(client):
+    asked = [{"role": "user", "content": "ASK-PERSON"}]
+    chat = client.chat.completions.parse(model="actor", messages=asked, response_format=Person)
+    assert chat.choices[0].message.parsed == Person(name='Ada "Łódź" L.', age=36)
+    response = client.responses.parse(model="actor", input=asked, text_format=Person)
+    assert response.output_parsed == chat.choices[0].message.parsed
+
+
+def test_the_demo_model_is_held_to_a_call(demo):
+    """What no small model does by itself; the Responses API declares tools its own way."""
+    with openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
+        asked = [{"role": "user", "content": "The weather in Oslo?"}]
+        chat = client.chat.completions.create(model="demo", messages=asked, tools=[FUNCTION], tool_choice="required",
+                                              max_completion_tokens=120)  # fmt: skip
+        response = client.responses.create(model="demo", input=asked, tools=[TOOL], tool_choice="required",
+                                           max_output_tokens=120)  # fmt: skip
+        for call in (chat.choices[0].message.tool_calls[0].function, response.output[-1]):
+            arguments = json.loads(call.arguments)
+            assert call.name == "get_weather" and isinstance(arguments["days"], int)

@@ -205,6 +205,15 @@ def test_thinking_and_prefill() -> None:
     assert made["continue_final_message"] is True and made["add_generation_prompt"] is False
 
 
+def test_the_shape_of_an_answer_and_effort() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    made = translated(output_config={"format": {"type": "json_schema", "schema": schema}, "effort": "high"})
+    assert made["response_format"]["json_schema"]["schema"] == schema
+    assert made["chat_template_kwargs"] == {"reasoning_effort": "high"}
+    tool = {"name": "f", "input_schema": schema, "strict": True}
+    assert translated(tools=[tool])["tools"][0]["function"]["strict"] is True
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [
@@ -218,6 +227,8 @@ def test_thinking_and_prefill() -> None:
         ({"thinking": {"type": "maybe"}}, "thinking.type"),
         ({"thinking": {"type": "enabled", "budget_tokens": "many"}}, "budget_tokens"),
         ({"system": [{"type": "image"}]}, "system.0"),
+        ({"mcp_servers": [{"type": "url", "url": "x", "name": "n"}]}, "mcp_servers"),
+        ({"output_config": {"format": {"type": "text"}}}, "output_config.format"),
     ],
 )
 def test_what_cannot_be_is_refused(body: dict[str, Any], word: str) -> None:

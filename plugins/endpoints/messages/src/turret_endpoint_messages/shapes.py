@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["CountRequest", "Message", "MessagesRequest", "Tool", "ToolChoice"]
+__all__ = ["CountRequest", "Message", "MessagesRequest", "OutputConfig", "Tool", "ToolChoice"]
 
 Blocks = str | list[dict[str, Any]]
 
@@ -28,6 +28,7 @@ class Tool(msgspec.Struct, frozen=True):
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     type: str | None = None
+    strict: bool | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
@@ -36,6 +37,13 @@ class ToolChoice(msgspec.Struct, frozen=True):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
+
+
+class OutputConfig(msgspec.Struct, frozen=True):
+    """How much effort, and what shape the text of the answer has."""
+
+    effort: str | None = None
+    format: dict[str, Any] | None = None
 
 
 class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +55,8 @@ class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
+    mcp_servers: list[dict[str, Any]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 

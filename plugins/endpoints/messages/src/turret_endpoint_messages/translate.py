@@ -32,6 +32,8 @@ def chat_body(body: MessagesRequest) -> dict[str, Any]:
         "stream": body.stream,
     }
     made = {**prompt_body(body), **{name: value for name, value in sampling.items() if value is not None}}
+    if body.output_config is not None and body.output_config.format is not None:
+        made["response_format"] = _format(body.output_config.format)
     if body.thinking is not None and (budget := _budget(body.thinking)) is not None:
         made["max_thinking_tokens"] = budget
     return made
@@ -41,6 +43,8 @@ def prompt_body(body: CountRequest) -> dict[str, Any]:
     """What of it makes the prompt."""
     if not body.model:
         raise RequestError("model must not be empty", "model")
+    if body.mcp_servers:
+        raise RequestError("mcp_servers: no tools are run here; give tools of your own", "mcp_servers")
     made: dict[str, Any] = {"model": body.model, "messages": _messages(body)}
     if body.tools:
         made["tools"] = [_tool(i, tool) for i, tool in enumerate(body.tools)]
@@ -49,6 +53,8 @@ def prompt_body(body: CountRequest) -> dict[str, Any]:
     kwargs = dict(body.chat_template_kwargs or {})
     if body.thinking is not None:
         kwargs.update(_thinking(body.thinking))
+    if body.output_config is not None and body.output_config.effort is not None:
+        kwargs.setdefault("reasoning_effort", body.output_config.effort)
     if kwargs:
         made["chat_template_kwargs"] = kwargs
     if body.messages and body.messages[-1].role == "assistant":
@@ -68,6 +74,13 @@ def _budget(thinking: Mapping[str, Any]) -> int | None:
     if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
         raise RequestError(f"thinking.budget_tokens must be a positive integer, got {budget!r}", "thinking")
     return budget
+
+
+def _format(format: Mapping[str, Any]) -> dict[str, Any]:
+    schema = format.get("schema")
+    if format.get("type") != "json_schema" or not isinstance(schema, dict):
+        raise RequestError("output_config.format must be {type: json_schema, schema}", "output_config.format")
+    return {"type": "json_schema", "json_schema": {"name": "output", "schema": schema, "strict": True}}
 
 
 def _messages(body: CountRequest) -> list[dict[str, Any]]:
@@ -168,6 +181,8 @@ def _tool(place: int, tool: Tool) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "parameters": parameters}
     if tool.description is not None:
         function["description"] = tool.description
+    if tool.strict is not None:
+        function["strict"] = tool.strict
     return {"type": "function", "function": function}
 
 
