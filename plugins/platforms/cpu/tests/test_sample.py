@@ -119,6 +119,30 @@ def test_shares_are_the_distribution(sample, scale, asked):
     assert sum(a != b for a, b in zip(got, expected, strict=True)) <= 6, "only on edges"
 
 
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 20.0])
+@pytest.mark.parametrize("top_p", [0.999, 0.9, 0.5, 0.02])
+def test_a_nucleus_of_much_of_the_vocabulary(sample, top_p, temperature):
+    """Rows so long and so flat that a sample says where the threshold lies, with many ties or none."""
+    for seed, digits in ((1, 1), (2, 6)):
+        x = np.random.default_rng(seed).normal(size=40_003).round(digits).astype(np.float32)
+        x[7::9] = -np.inf
+        uniform = (np.arange(60) + 0.5) / 60
+        rows = [SampleRow(uniform=float(u), temperature=temperature, top_p=top_p) for u in uniform]
+        expected = [outcome.token for outcome in outcomes(ops_sample.sample, x, *rows)]
+        got = [outcome.token for outcome in sample(x, *rows)]
+        assert sum(a != b for a, b in zip(got, expected, strict=True)) <= 1, "only on edges"
+
+
+def test_a_sample_that_misleads_is_not_believed(sample):
+    """Most of the weight lies where no sample looks: in groups between those that are."""
+    x = np.random.default_rng(3).normal(size=65_536).astype(np.float32)
+    x[64 * np.arange(4, 1024, 8)[:, None] + np.arange(64)] += 2.5
+    rows = [SampleRow(uniform=float(u), temperature=1.0, top_p=0.8) for u in (np.arange(40) + 0.5) / 40]
+    expected = [outcome.token for outcome in outcomes(ops_sample.sample, x, *rows)]
+    got = [outcome.token for outcome in sample(x, *rows)]
+    assert sum(a != b for a, b in zip(got, expected, strict=True)) <= 1, "only on edges"
+
+
 def test_a_row_does_not_depend_on_others_or_on_threads(sample, native):
     vocab = 5000
     x = np.stack([made(seed, vocab, 2.0) for seed in range(12)])

@@ -38,7 +38,7 @@ class _Best:
 
 
 class NativeSample:
-    """`sample` (contract `ops`): no sort, one pass over a row per thing asked for."""
+    """`sample` (contract `ops`): no sort, one pass over a row for most of what can be asked for."""
 
     masks = True
     """Says that rows may have a mask (contracts/sample.py)."""
