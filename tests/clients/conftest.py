@@ -73,9 +73,11 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("stage")
     subprocess.run([f"{TURRET_BIN}/python", str(HERE / "make_stage.py"), str(folder)], check=True)
     script = f"platform:fake.script={folder / 'script.json'}"
-    options = ("--load-format", "dummy", "--device", "fake", "--plugin-config", script, "--served-model-name", "actor")
+    options = ("--load-format", "dummy", "--device", "fake", "--plugin-config", script)
     parsers = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3")
-    with serving(str(folder), *options, *parsers) as url:
+    # Codex offers more tools to a model whose name it knows.
+    names = ("--served-model-name", "actor", "gpt-5.5")
+    with serving(str(folder), *options, *parsers, *names) as url:
         yield url
 
 

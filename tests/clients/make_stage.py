@@ -27,6 +27,7 @@ def _thought(text: str) -> str:
 
 
 WEATHER = _call("get_weather", city="Łódź", days=0).replace("{", "{{").replace("}", "}}").replace("0", "{}")
+PATCH = '*** Begin Patch\n*** Add File: made.txt\n+made by "CODEX"\n*** End Patch'
 SHELL = "printf 'made by %s\\n' {who} > made.txt && echo {who}-DONE"
 
 SCENES: list[dict[str, str]] = [
@@ -45,6 +46,11 @@ SCENES: list[dict[str, str]] = [
     {"when": "Successfully wrote", "say": "The file is written."},
     {"when": "CODEX-TASK", "say": _thought("I write it.") + _call("exec_command", cmd=SHELL.format(who="CODEX"))},
     {"when": "CODEX-DONE", "say": "The file is written."},
+    {"when": "PATCH-TASK", "say": _thought("I write it.") + _call("apply_patch", input=PATCH)},
+    {"when": "Success. Updated", "say": "The file is written."},
+    {"when": "OPENCODE-TASK", "say": _thought("I write it.") + _call(
+        "bash", command=SHELL.format(who="OPENCODE"), description="Write the file")},
+    {"when": "OPENCODE-DONE", "say": "The file is written."},
     {"when": "CLAUDE-TASK", "say": _thought("I write it.") + _call(
         "Bash", command=SHELL.format(who="CLAUDE"), description="Write the file")},
     {"when": "CLAUDE-DONE", "say": "The file is written."},

@@ -72,6 +72,24 @@ def test_codex(scripted, place):
     assert "The file is written." in said and (place.work / "made.txt").read_text() == "made by CODEX\n"
 
 
+def test_codex_gives_a_patch_as_text(scripted, place):
+    """A custom tool: what the model says in a function's argument is the input of it."""
+    place.write(".codex/config.toml", CODEX.format(url=scripted))
+    options = ("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "gpt-5.5")
+    said = place.run("codex", "exec", *options, "PATCH-TASK: write the file")
+    assert "The file is written." in said and (place.work / "made.txt").read_text() == 'made by "CODEX"\n'
+
+
+def test_opencode(scripted, place):
+    options = {"baseURL": f"{scripted}/v1", "apiKey": "none"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"actor": {}}}
+    config = {"provider": {"turret": provider}, "permission": {"*": "allow"}, "autoupdate": False, "share": "disabled"}
+    place.write(".config/opencode/opencode.json", json.dumps(config))
+    said = place.run("opencode", "run", "-m", "turret/actor", "OPENCODE-TASK: write the file",
+                     OPENCODE_DISABLE_MODELS_FETCH="1")  # fmt: skip
+    assert "The file is written." in said and (place.work / "made.txt").read_text() == "made by OPENCODE\n"
+
+
 def test_claude_code(scripted, place):
     said = place.run(
         "claude", "-p", "--dangerously-skip-permissions", "CLAUDE-TASK: write the file", ANTHROPIC_BASE_URL=scripted,
