@@ -117,6 +117,16 @@ def test_a_response_in_the_background(client):
     assert response.status == "completed" and response.output_text == "It is 4."
 
 
+def test_a_stream_of_work_in_the_background_is_taken_up_again(client):
+    with client.responses.create(model="actor", input="ASK-LONG", background=True, stream=True) as stream:
+        first = next(iter(stream))
+    with client.responses.retrieve(first.response.id, stream=True, starting_after=first.sequence_number) as again:
+        events = list(again)
+    assert [event.sequence_number for event in events] == list(range(1, len(events) + 1))
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == "word " * 400 == events[-1].response.output_text and events[-1].type == "response.completed"
+
+
 def test_a_response_that_is_cancelled(demo):
     with openai.OpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0) as client:
         asked = {"model": "demo", "input": "Count to a thousand.", "background": True}

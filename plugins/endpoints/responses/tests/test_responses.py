@@ -19,13 +19,14 @@ from turret.contracts import (
     EndpointAnswer,
     EndpointCall,
     EndpointFault,
+    EndpointStream,
     ParserEvent,
     ReasoningDelta,
     ToolArgumentsDelta,
     ToolCallEnd,
     ToolCallStart,
 )
-from turret.errors import RequestError
+from turret.errors import EngineError, RequestError
 from turret.testing.endpoints import ScriptedAnswer, ScriptedHost
 from turret_endpoint_responses.plugin import ResponsesEndpoint
 from turret_endpoint_responses.store import Store, Stored
@@ -216,6 +217,50 @@ def test_cancelling() -> None:
     assert bench.sdk.responses.retrieve(name).status == "cancelled"
 
 
+def test_a_stream_of_work_in_the_background_is_followed() -> None:
+    """It goes on without whoever began it; others take the stream up where they want."""
+    host = SlowHost()
+    bench = Bench(host=host)
+
+    async def run() -> None:
+        asked = {"model": "m", "input": "Hi", "background": True, "stream": True}
+        create = next(route for route in bench._routes if route.method == "POST" and route.path == "/v1/responses")
+        begun = await create.handler(EndpointCall(asked, {}, {}, {}, "a"))
+        assert isinstance(begun, EndpointStream)
+        first = await anext(begun.events)
+        await begun.events.aclose()
+        name = json.loads(first.split(b"data: ")[1])["response"]["id"]
+        retrieve = next(route for route in bench._routes if route.method == "GET" and route.path.endswith("_id}"))
+        query = {"stream": "true", "starting_after": "2"}
+        again = await retrieve.handler(EndpointCall(None, query, {"response_id": name}, {}, "a"))
+        assert isinstance(again, EndpointStream)
+        told = [await anext(again.events), await anext(again.events)]
+        host.go.set()
+        told += [event async for event in again.events]
+        numbers = [json.loads(event.split(b"data: ")[1])["sequence_number"] for event in told]
+        assert numbers == list(range(3, 3 + len(told))) and b"response.completed" in told[-1]
+
+    bench.loop.run_until_complete(asyncio.wait_for(run(), 10))
+
+
+def test_work_that_fails_in_the_background_says_so() -> None:
+    class Failing(ScriptedHost):
+        async def chat(self, call: EndpointCall, body: Mapping[str, Any]) -> ChatAnswer:
+            class Broken(ScriptedAnswer):
+                async def parts(self) -> AsyncGenerator[Part, None]:
+                    yield ContentDelta("Hel")
+                    raise EngineError("it broke")
+
+            return Broken(SAID, USAGE)
+
+    bench = Bench(host=Failing())
+    with bench.sdk.responses.create(model="m", input="Hi", background=True, stream=True) as stream:
+        *_, last = stream
+    assert last.type == "response.failed" and last.response.error is not None
+    assert last.response.error.message == "it broke" and last.response.output[0].status == "incomplete"
+    assert bench.sdk.responses.retrieve(last.response.id).status == "failed"
+
+
 async def _until(condition: Any) -> None:
     while not condition():
         await asyncio.sleep(0)
@@ -276,7 +321,6 @@ def test_items() -> None:
         ({"conversation": "c"}, "previous_response_id"),
         ({"prompt": {"id": "p"}}, "stored prompts"),
         ({"background": True, "store": False}, "store"),
-        ({"background": True, "stream": True}, "poll"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"text": {"format": {"type": "xml"}}}, "text.format"),
         ({"include": ["message.output_text.logprobs"]}, "include"),

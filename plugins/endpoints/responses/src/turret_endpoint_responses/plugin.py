@@ -93,6 +93,8 @@ class ResponsesEndpoint:
             making.stored.response["status"] = "queued"
             making.stored.task = asyncio.create_task(self._in_background(making))
             self._store.put(making.stored)
+            if body.stream:
+                return EndpointStream(making.stored.follow(0), _error_event)
             return EndpointAnswer(encode(making.stored.response))
         if body.stream:
             return EndpointStream(self._stream(making), _error_event)
@@ -106,23 +108,24 @@ class ResponsesEndpoint:
         async with aclosing(making.events()) as events:
             async for event in events:
                 if making.body.store:
-                    making.stored.events.append(event)
+                    making.stored.tell(event)
                 yield event
         self._keep(making)
 
     async def _in_background(self, making: _Making) -> None:
-        response = making.stored.response
+        stored = making.stored
         try:
             async with aclosing(making.events()) as events:
-                async for _ in events:
-                    pass
+                async for event in events:
+                    stored.tell(event)
         except asyncio.CancelledError:
-            response["status"] = "cancelled"
+            making.stop("cancelled")
             raise
         except TurretError as error:
-            response |= {"status": "failed", "error": {"code": "server_error", "message": str(error)}}
+            stored.response["error"] = {"code": "server_error", "message": str(error)}
+            stored.tell(making.stop("failed"))
         finally:
-            making.stored.task = None
+            stored.end()
             self._keep(making)
 
     def _keep(self, making: _Making) -> None:
@@ -134,12 +137,12 @@ class ResponsesEndpoint:
         stored = self._store.get(call.path["response_id"], call.tenant)
         if call.query.get("stream") != "true":
             return EndpointAnswer(encode(stored.response))
-        if not stored.events:
+        if not stored.events and stored.task is None:
             raise RequestError("this response was not streamed; retrieve it whole", "stream")
         after = call.query.get("starting_after", "-1")
         if not after.removeprefix("-").isdecimal():
             raise RequestError(f"starting_after must be a sequence number, got {after!r}", "starting_after")
-        return EndpointStream(_replay(stored.events[int(after) + 1 :]), _error_event)
+        return EndpointStream(stored.follow(max(0, int(after) + 1)), _error_event)
 
     async def _asked(self, call: EndpointCall) -> EndpointAnswer:
         stored = self._store.get(call.path["response_id"], call.tenant)
@@ -200,6 +203,13 @@ class _Making:
         response["usage"] = self._usage()
         yield self._event("response.incomplete" if cut else "response.completed", {"response": response})
 
+    def stop(self, status: str) -> bytes:
+        """It ended before its time; the event that says so."""
+        for _ in self.items.close("incomplete"):
+            pass
+        self.stored.response["status"] = status
+        return self._event(f"response.{status}", {"response": self.stored.response})
+
     def _usage(self) -> dict[str, Any]:
         usage = self._answer.usage()
         return {
@@ -221,11 +231,6 @@ def _read(body: Any) -> ResponsesRequest:
         return msgspec.convert(body, ResponsesRequest)
     except msgspec.ValidationError as error:
         raise RequestError(str(error)) from error
-
-
-async def _replay(events: Sequence[bytes]) -> AsyncGenerator[bytes, None]:
-    for event in events:
-        yield event
 
 
 def _error(fault: EndpointFault) -> bytes:

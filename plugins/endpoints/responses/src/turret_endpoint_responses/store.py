@@ -1,12 +1,14 @@
 """Responses that are kept: for retrieval, and to be gone on from.
 
-Owns: the bound on how many and how large, and whose they are. Knows nothing of their shape.
+Owns: the bound on how many and how large, whose they are, and that those who read on hear of more. Knows nothing of
+their shape.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +37,32 @@ class Stored:
     events: list[bytes] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     size: int = 0
+    _more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, event: bytes) -> None:
+        """One more event; whoever follows wakes up."""
+        self.events.append(event)
+        self._wake()
+
+    def end(self) -> None:
+        """Nobody makes it any more."""
+        self.task = None
+        self._wake()
+
+    async def follow(self, place: int) -> AsyncGenerator[bytes, None]:
+        """Events from `place` on, those to come too while somebody makes them."""
+        while True:
+            more = self._more  # taken before looking, so that nothing is missed
+            while place < len(self.events):
+                yield self.events[place]
+                place += 1
+            if self.task is None:
+                return
+            await more.wait()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
 
 
 class Store:

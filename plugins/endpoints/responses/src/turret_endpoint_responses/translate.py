@@ -39,10 +39,6 @@ def check(body: ResponsesRequest) -> None:
         raise RequestError(f"max_output_tokens must be at least 1, got {body.max_output_tokens}", "max_output_tokens")
     if body.background and not body.store:
         raise RequestError("background needs store: an answer that nobody waits for has to be kept", "background")
-    if body.background and body.stream:
-        raise RequestError(
-            "background and stream together are not in this version; poll GET /v1/responses/ID", "stream"
-        )
 
 
 def chat_body(body: ResponsesRequest, history: Sequence[Mapping[str, Any]], box: Toolbox) -> dict[str, Any]:
