@@ -22,8 +22,9 @@ WALKS = 6
 
 @dataclass
 class Measured:
-    """`compiled` of `schemas`; `documents` were generated, `unfinished` walks did not end; `wrong` says of each document
-    that was generated or taken and does not validate. Of the suite's valid documents `taken` of `valid` are taken."""
+    """`compiled` of `schemas`; `documents` were generated, `unfinished` walks did not end; `wrong` says of each
+    document that was generated or taken and does not validate. Of the valid documents given `taken` of `valid` are
+    taken."""
 
     schemas: int = 0
     compiled: int = 0

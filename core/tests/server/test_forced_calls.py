@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -14,11 +15,19 @@ from turret.errors import RequestError
 from turret.server.forced_calls import ForcedCalls, forced_form, forced_name
 from turret.server.wire import ChatRequest
 
-TREE = {"type": "object", "properties": {"left": {"$ref": "#"}, "kind": {"$ref": "#/$defs/kind"}},
-        "$defs": {"kind": {"enum": ["a", "b"]}}}
+TREE = {
+    "type": "object",
+    "properties": {"left": {"$ref": "#"}, "kind": {"$ref": "#/$defs/kind"}},
+    "$defs": {"kind": {"enum": ["a", "b"]}},
+}
 TOOLS = [
-    {"type": "function", "function": {"name": "weather", "parameters": {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        },
+    },
     {"type": "function", "function": {"name": "tree", "parameters": TREE}},
     {"type": "function", "function": {"name": "ping"}},
 ]
@@ -45,7 +54,7 @@ def read(session: ForcedCalls, pieces: list[str]) -> list[tuple[str, str, bool]]
 
 def cut(text: str, places: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def test_the_form_of_required_holds_every_tool_and_their_own_definitions():
@@ -53,8 +62,12 @@ def test_the_form_of_required_holds_every_tool_and_their_own_definitions():
     check = Draft202012Validator(form.json)
     right = [{"name": "tree", "parameters": {"left": {"kind": "a"}}}, {"name": "ping", "parameters": {}}]
     assert check.is_valid(right)
-    for wrong in ([], [{"name": "tree", "parameters": {"left": {"kind": "c"}}}],
-                  [{"name": "weather", "parameters": {}}], [{"name": "other", "parameters": {}}]):
+    for wrong in (
+        [],
+        [{"name": "tree", "parameters": {"left": {"kind": "c"}}}],
+        [{"name": "weather", "parameters": {}}],
+        [{"name": "other", "parameters": {}}],
+    ):
         assert not check.is_valid(wrong)
     single = forced_form(body(tool_choice="required", parallel_tool_calls=False))
     assert not Draft202012Validator(single.json).is_valid(right)
@@ -65,21 +78,30 @@ def test_the_form_of_a_named_function_is_its_parameters():
     assert forced_form(wanted).json == TREE and forced_name(wanted) == "tree"
 
 
-@pytest.mark.parametrize("other", [{"structured_outputs": {"regex": "a"}}, {"response_format": {"type": "json_object"}}])
+@pytest.mark.parametrize(
+    "other", [{"structured_outputs": {"regex": "a"}}, {"response_format": {"type": "json_object"}}]
+)
 def test_a_call_and_another_form_are_refused(other):
     with pytest.raises(RequestError, match="structured_outputs and response_format"):
         forced_form(body(tool_choice="required", **other))
 
 
-ARGUMENTS = st.dictionaries(st.text(max_size=5), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=12), lambda inner: st.lists(inner, max_size=3)), max_size=4)
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=12)
+ARGUMENTS = st.dictionaries(
+    st.text(max_size=5), st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3)), max_size=4
+)
 
 
-@given(calls=st.lists(st.tuples(st.text(min_size=1, max_size=6), ARGUMENTS), min_size=1, max_size=4),
-       indent=st.sampled_from([None, 0, 2]), ascii_only=st.booleans(), places=st.lists(st.integers(0, 10_000), max_size=9))
+@given(
+    calls=st.lists(st.tuples(st.text(min_size=1, max_size=6), ARGUMENTS), min_size=1, max_size=4),
+    indent=st.sampled_from([None, 0, 2]),
+    ascii_only=st.booleans(),
+    places=st.lists(st.integers(0, 10_000), max_size=9),
+)
 def test_a_list_reads_the_same_however_it_is_cut(calls, indent, ascii_only, places):
-    text = json.dumps([{"name": name, "parameters": given} for name, given in calls], indent=indent,
-                      ensure_ascii=ascii_only)
+    text = json.dumps(
+        [{"name": name, "parameters": given} for name, given in calls], indent=indent, ensure_ascii=ascii_only
+    )
     found = read(ForcedCalls(None), cut(text, places))
     assert [(name, json.loads(given), ended) for name, given, ended in found] == [(*call, True) for call in calls]
 

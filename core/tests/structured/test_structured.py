@@ -14,16 +14,29 @@ from turret.structured import json_schemas_of, structured_outputs
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}}
 
 
-@pytest.mark.parametrize(("fields", "sentence"), [
-    ({}, "it has none"), ({"json": {}, "regex": "a"}, "json and regex"), ({"json_object": False}, "only be true"),
-    ({"foo": 1}, "foo"), ({"regex": ""}, "empty"), ({"choice": []}, "between 1"), ({"choice": ["a", ""]}, "empty"),
-    ({"choice": "ab"}, "choice"), ({"json": "{"}, "no JSON"), ({"json": "[1]"}, "object or a boolean"), ({"json": 1}, "json"),
-    ({"json": "[" * 100_000}, "no JSON"), ({"structural_tag": {"a": 1}}, "format, or structures"),
-    ({"structural_tag": {"structures": [{"begin": "<"}], "triggers": ["<"]}}, "begin, schema and end"),
-    ({"regex": "a", "whitespace_pattern": " "}, "for json"), ({"regex": "a" * (1 << 19)}, "characters"),
-    ({"json": {}, "whitespace_pattern": " ", "disable_any_whitespace": True}, "contradict"),
-    ({"json": {"minimum": float("nan")}}, "number"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, "it has none"),
+        ({"json": {}, "regex": "a"}, "json and regex"),
+        ({"json_object": False}, "only be true"),
+        ({"foo": 1}, "foo"),
+        ({"regex": ""}, "empty"),
+        ({"choice": []}, "between 1"),
+        ({"choice": ["a", ""]}, "empty"),
+        ({"choice": "ab"}, "choice"),
+        ({"json": "{"}, "no JSON"),
+        ({"json": "[1]"}, "object or a boolean"),
+        ({"json": 1}, "json"),
+        ({"json": "[" * 100_000}, "no JSON"),
+        ({"structural_tag": {"a": 1}}, "format, or structures"),
+        ({"structural_tag": {"structures": [{"begin": "<"}], "triggers": ["<"]}}, "begin, schema and end"),
+        ({"regex": "a", "whitespace_pattern": " "}, "for json"),
+        ({"regex": "a" * (1 << 19)}, "characters"),
+        ({"json": {}, "whitespace_pattern": " ", "disable_any_whitespace": True}, "contradict"),
+        ({"json": {"minimum": float("nan")}}, "number"),
+    ],
+)
 def test_what_cannot_be_asked_for(fields, sentence):
     with pytest.raises(RequestError, match=sentence) as found:
         structured_outputs(fields).spec()
@@ -47,8 +60,13 @@ def test_a_schema_is_one_text_in_its_own_order():
 
 
 def test_objects_are_closed_where_their_schema_says_nothing():
-    schema = {"type": "object", "properties": {"o": {**SCHEMA, "additionalProperties": {"type": "null"}},
-                                               "e": {"enum": [{"type": "object", "properties": {}}]}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "o": {**SCHEMA, "additionalProperties": {"type": "null"}},
+            "e": {"enum": [{"type": "object", "properties": {}}]},
+        },
+    }
     made = json.loads(StructuredOutputsParams(json=schema, disable_additional_properties=True).spec().text)
     assert made["additionalProperties"] is False
     assert made["properties"]["o"]["additionalProperties"] == {"type": "null"}
@@ -56,8 +74,11 @@ def test_objects_are_closed_where_their_schema_says_nothing():
 
 
 def test_both_forms_of_structural_tags():
-    older = {"type": "structural_tag", "triggers": ["<f"],
-             "structures": [{"begin": "<f>", "schema": json.dumps(SCHEMA), "end": "</f>"}]}
+    older = {
+        "type": "structural_tag",
+        "triggers": ["<f"],
+        "structures": [{"begin": "<f>", "schema": json.dumps(SCHEMA), "end": "</f>"}],
+    }
     spec = structured_outputs({"structural_tag": older}).spec()
     form = json.loads(spec.text)["format"]
     assert form["type"] == "triggered_tags" and form["tags"][0]["content"]["json_schema"] == SCHEMA

@@ -37,6 +37,8 @@ def complaint(spec: GrammarSpec) -> str | None:
     """Why llguidance cannot be held to a spec, in one sentence; None if it can, as far as a look tells."""
     if spec.kind == "structural_tag":
         return "structural tags are not supported"
+    if spec.kind == "grammar" and spec.text.lstrip().startswith("{"):
+        return "a grammar is Lark or EBNF, no JSON"
     if spec.kind == "grammar" and re.search(r"%(json|llguidance|regex)", spec.text):
         return "%json, %regex and %llguidance are not supported in a grammar"
     if spec.whitespace_pattern is not None and not SPACE_PATTERN.fullmatch(spec.whitespace_pattern):
@@ -62,6 +64,8 @@ def _strange(node: Any, at: str) -> Iterator[str]:
                 yield f"{at}: {name} must be between 0 and {MOST}"
             if name == "$ref" and not (isinstance(value, str) and (value == "#" or value.startswith("#/"))):
                 yield f"{at}: $ref {value!r} does not point into the schema itself"
+        elif name == "$id" and at == "#":
+            continue  # a name; below the root it would change what references mean
         elif name in OF_ONE:
             yield from _strange(value, f"{at}/{name}")
         elif name in OF_MANY and isinstance(value, list):

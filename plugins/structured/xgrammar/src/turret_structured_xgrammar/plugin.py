@@ -6,6 +6,7 @@ Owns: from a spec to xgrammar's compiler, and its matchers behind the contract. 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from numpy.typing import NDArray
 
 from turret.contracts import GrammarSpec, Verdict, Vocabulary
 from turret.errors import RequestError
-from turret_structured_xgrammar.schema import complaint
+from turret_structured_xgrammar.schema import complaint, prepared
 
 __all__ = ["XGrammarBackend"]
 
+_PLACE = re.compile(r"^(?:\[[\d:]+\] )?(?:/?[\w./-]+\.(?:cc|h|py):\d+: )?(?:Check failed: \(.*\) is (?:false|true): )?")
 MOST_SPACE = 16
 """Characters of white space between tokens of JSON; without a bound a model may go on with spaces for ever."""
 
@@ -115,8 +117,9 @@ class XGrammarMatcher:
 
 
 def _json(compiler: Any, spec: GrammarSpec) -> Any:
+    schema = json.dumps(prepared(json.loads(spec.text)), ensure_ascii=False)
     return compiler.compile_json_schema(
-        spec.text, any_whitespace=spec.any_whitespace, max_whitespace_cnt=MOST_SPACE if spec.any_whitespace else None)
+        schema, any_whitespace=spec.any_whitespace, max_whitespace_cnt=MOST_SPACE if spec.any_whitespace else None)
 
 
 def _json_object(compiler: Any, spec: GrammarSpec) -> Any:
@@ -146,9 +149,10 @@ def _escape(char: str) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """The last line of an error of the library: before it stands where in the library it was raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1].rpartition("Error: ")[2] if lines else type(error).__name__
+    """An error of the library without the place in the library where it was raised, and without what it points at."""
+    lines = [_PLACE.sub("", line.strip()) for line in str(error).splitlines()]
+    told = [line for line in lines if line.strip("^~ ")]
+    return told[0] if told else type(error).__name__
 
 
 _COMPILE: dict[str, Callable[[Any, GrammarSpec], Any]] = {
@@ -157,5 +161,6 @@ _COMPILE: dict[str, Callable[[Any, GrammarSpec], Any]] = {
     "choice": _choice,
     "grammar": _grammar,
     "regex": lambda compiler, spec: compiler.compile_regex(spec.text),
-    "structural_tag": lambda compiler, spec: compiler.compile_structural_tag(spec.text),
+    "structural_tag": lambda compiler, spec: compiler.compile_structural_tag(
+        json.dumps(prepared(json.loads(spec.text)), ensure_ascii=False)),
 }

@@ -9,19 +9,22 @@ that what remains means what it says. Tests walk through each keyword's grammar 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turret.contracts import GrammarSpec
 from turret.structured import json_schemas_of
 
-__all__ = ["complaint"]
+__all__ = ["complaint", "prepared"]
 
 ANNOTATIONS = frozenset(
     {"title", "description", "default", "examples", "$comment", "$schema", "deprecated", "readOnly", "writeOnly"})
 CONTAINERS = frozenset({"$defs", "definitions"})
 """Places where schemas are kept for `$ref`."""
+VALUES = frozenset({"const", "enum", "default", "examples"})
+"""Members of a schema that hold no schemas."""
 OF_TYPE: Mapping[str, frozenset[str]] = {
     "string": frozenset({"minLength", "maxLength", "pattern", "format"}),
     "integer": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}),
@@ -31,14 +34,15 @@ OF_TYPE: Mapping[str, frozenset[str]] = {
     "array": frozenset({"items", "prefixItems", "minItems", "maxItems"}),
     "object": frozenset({"properties", "required", "additionalProperties"}),
 }
-FORMATS = frozenset({"date", "time", "date-time", "uuid", "ipv4", "email"})
+FORMATS = frozenset({"date", "time", "date-time", "uuid", "email"})
+"""Held to in shape: a date may be the 31st of February."""
 COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
 MOST = 4096
 """The largest bound on a length or a number of items: each is written out in the grammar."""
+MOST_LENGTH = 256
+"""The largest bound on the length of a string: the library takes seconds for thousands."""
 MOST_NUMBER = 1 << 53
 SAFE_ESCAPES = frozenset("dDwWsSnrtfv.\\/+*?()[]{}|^$-\"'@#%&=:;,<>!~_ ")
-
-Fail = Callable[[str], str]
 
 
 def complaint(spec: GrammarSpec) -> str | None:
@@ -47,6 +51,8 @@ def complaint(spec: GrammarSpec) -> str | None:
         return "whitespace_pattern is not supported"
     if spec.kind == "regex":
         return _pattern(spec.text)
+    if spec.kind == "structural_tag" and (found := next(_patterns(json.loads(spec.text)), None)) is not None:
+        return found
     try:
         for schema in json_schemas_of(spec):
             found = next(_Walk(schema).faults(schema, "#", frozenset()), None)
@@ -55,6 +61,36 @@ def complaint(spec: GrammarSpec) -> str | None:
     except RecursionError:
         return "the schema is nested too deeply"
     return None
+
+
+def _patterns(node: Any) -> Iterator[str]:
+    """What is wrong with regular expressions inside a structural tag."""
+    if isinstance(node, dict):
+        if node.get("type") == "regex" and (reason := _pattern(node.get("pattern"))) is not None:
+            yield reason
+        for name, value in node.items():
+            if name != "json_schema":
+                yield from _patterns(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _patterns(item)
+
+
+def prepared(node: Any) -> Any:
+    """A schema, or a structural tag with schemas, as the library must be told: bounds of a length as an expression,
+    since the library's own let raw control characters into strings."""
+    if isinstance(node, list):
+        return [prepared(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made = {name: value if name in VALUES else prepared(value) for name, value in node.items()}
+    named = made.get("type")
+    types = named if isinstance(named, list) else [named]
+    if "string" not in types or not ("minLength" in made or "maxLength" in made):
+        return made
+    least, most = made.pop("minLength", 0), made.pop("maxLength", "")
+    made["pattern"] = f"^.{{{least},{most}}}$"
+    return made
 
 
 class _Walk:
@@ -72,6 +108,8 @@ class _Walk:
             yield f"{at}: {'nothing matches false' if node is False else 'a schema is an object or a boolean'}"
             return
         keywords = {name for name in node if name not in ANNOTATIONS and name not in CONTAINERS}
+        if at == "#":
+            keywords.discard("$id")  # a name; below the root it would change what references mean
         for name in ("$ref", "const", "enum", "anyOf", "oneOf", "allOf"):
             if name in keywords:
                 yield from self._alone(node, name, keywords, at, through)
@@ -185,12 +223,14 @@ def _string(node: Any, at: str) -> Iterator[str]:
     lengths = "minLength" in node or "maxLength" in node
     if len(given) + lengths > 1:
         yield f"{at}: pattern, format and bounds of the length are not supported together"
-    if "pattern" in node and (reason := _pattern(node["pattern"], "at a schema's pattern")) is not None:
+    if "pattern" in node and (reason := _pattern(node["pattern"]) or _unquotable(node["pattern"])) is not None:
         yield f"{at}: {reason}"
     if "format" in node and node["format"] not in FORMATS:
         yield f"{at}: format {node['format']!r} is not supported"
     if node.get("minLength", 0) > node.get("maxLength", MOST):
         yield f"{at}: minLength is more than maxLength"
+    if max(node.get("minLength", 0), node.get("maxLength", 0)) > MOST_LENGTH:
+        yield f"{at}: bounds of a length above {MOST_LENGTH} are not supported"
 
 
 def _number(node: Any, types: list[str], at: str) -> Iterator[str]:
@@ -236,7 +276,7 @@ def _disjoint(branches: list[Any]) -> bool:
     return True
 
 
-def _pattern(text: Any, where: str = "") -> str | None:
+def _pattern(text: Any) -> str | None:
     """Why a regular expression is none that xgrammar reads as everybody does."""
     if not isinstance(text, str):
         return "a pattern must be a string"
@@ -252,4 +292,11 @@ def _pattern(text: Any, where: str = "") -> str | None:
     for low, high in re.findall(r"\{(\d+)(?:,(\d*))?\}", text):
         if max(int(low), int(high or 0)) > MOST:
             return f"a repetition may be up to {MOST}"
+    return None
+
+
+def _unquotable(text: str) -> str | None:
+    """Why the expression cannot stand inside a JSON string: what must be escaped there the library writes as it is."""
+    if '"' in text or re.search(r"\\[nrtfvxu\\]", text):
+        return "quotes, backslashes and escapes of characters are not supported in a schema's pattern"
     return None
