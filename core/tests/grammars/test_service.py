@@ -13,8 +13,15 @@ from turret.contracts import GrammarSpec, Vocabulary
 from turret.errors import CapacityError, RequestError
 from turret.grammars import CompileLimits, GrammarLaunch, GrammarService
 
-LIMITS = CompileLimits(seconds=2.0, memory_bytes=256 << 20, size_bytes=1 << 20, trial_seconds=0.5, trial_steps=4,
-                       cache_bytes=100)
+LIMITS = CompileLimits(
+    seconds=4.0,
+    step_seconds=0.05,
+    memory_bytes=256 << 20,
+    size_bytes=1 << 20,
+    trial_seconds=0.5,
+    trial_steps=4,
+    cache_bytes=100,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +33,16 @@ def started():
 def service(started):
     here = str(Path(__file__).parent)
     sys.path.append(here)
-    made = GrammarService(GrammarLaunch(
-        "faulty_backends:backends", "first,second,unloadable", ("unloadable", "first", "second"),
-        lambda: Vocabulary([b"a"] * 40, (0,)), LIMITS, lambda: started.append(1)))
+    made = GrammarService(
+        GrammarLaunch(
+            "faulty_backends:backends",
+            "first,second,unloadable",
+            ("unloadable", "first", "second"),
+            lambda: Vocabulary([b"a"] * 40, (0,)),
+            LIMITS,
+            lambda: started.append(1),
+        )
+    )
     yield made
     made.close()
     sys.path.remove(here)
@@ -46,7 +60,7 @@ def test_the_first_backend_that_can_is_taken(service, started):
 
 
 @pytest.mark.parametrize(("text", "sentence"), [
-    ("sleep", "more than 2 s"), ("eat", "memory"), ("crash", "more than its compiler can bear"),
+    ("sleep", "more than 4 s"), ("eat", "memory"), ("crash", "more than its compiler can bear"),
     ("refuse", "first: it is refused; second: it is refused"), ("large", "2097152 bytes"),
     ("nothing", "no text matches"), ("slow step", "ambiguous"),
 ])  # fmt: skip
@@ -56,6 +70,9 @@ def test_what_a_compiler_does_is_one_request_s_error(service, text, sentence):
         service.compile(spec(text)).result(30)
     assert type(found.value) is RequestError and "\n" not in str(found.value)
     assert time.monotonic() - began < 20
+    if text in ("sleep", "crash"):
+        assert service.known(spec(text)) is None, "it may do better next time"
+        return
     with pytest.raises(RequestError, match=sentence):
         service.known(spec(text))
 

@@ -145,7 +145,7 @@ class Compiler:
             return
         if reason is None:
             reason = f"it takes more than {self._limits.memory_bytes >> 20} MiB, or more than its compiler can bear"
-        send(self._control, Refused(run.job.job_id, reason))
+        send(self._control, Refused(run.job.job_id, reason, lasting=False))
 
     def _compile(self, job: Job) -> Made | Refused:
         """In the fork: the first backend that can."""

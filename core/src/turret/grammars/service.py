@@ -167,7 +167,7 @@ class GrammarService:
             if isinstance(frame, Made):
                 made = CompiledGrammar(frame.backend, key, frame.compiled)
                 self._keep(made)
-            else:
+            elif frame.lasting:
                 self._refused[key] = frame.reason
                 if len(self._refused) > _REFUSALS_KEPT:
                     self._refused.popitem(last=False)

@@ -52,10 +52,11 @@ class Made(msgspec.Struct, frozen=True, tag="made"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """One sentence."""
+    """One sentence. It is `lasting` if the next try would come to the same."""
 
     job_id: int
     reason: str
+    lasting: bool = True
 
 
 ToCompiler = Boot | Job
