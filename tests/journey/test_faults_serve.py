@@ -207,9 +207,8 @@ def test_a_worker_process_that_is_killed_and_what_an_idle_one_costs(serve, until
         assert "Traceback" not in started.said
 
 
-@pytest.mark.parametrize("executor", ["uni", "mp"])
-def test_a_process_that_dies_in_the_middle_of_a_step(serve, tiny_llama: str, until, executor: str) -> None:
-    options = (*OPTIONS, "--distributed-executor-backend", executor, *fake(step_seconds=STEP, die_at_step=30))
+def test_an_engine_that_dies_in_the_middle_of_a_step(serve, tiny_llama: str, until) -> None:
+    options = (*OPTIONS, *fake(step_seconds=STEP, die_at_step=30))
     with serve(tiny_llama, *options) as started:
         url = started.wait_ready()
         assert_died(url, start_streams(url, 3), "SIGKILL")

@@ -250,7 +250,7 @@ def test_whoever_is_killed_each_request_in_each_stage_gets_an_answer(
         doomed = engine if victim == "turret-engine" else processes(engine, victim)[0]
         decoding = Call(url, stream=True, prompt="Once")
         until(lambda: series(url, FIRST_TOKENS) == 1, 20)
-        prefilling = Call(url, prompt="x" * 450)  # 30 steps and more
+        prefilling = Call(url, prompt="x" * 450, max_tokens=20)  # 30 steps and more
         until(lambda: series(url, "num_requests_running") == 2, 20)
         waiting: list[Call] = []
         reached: set[int] = set()
