@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from turret.errors import RequestError
 
-__all__ = ["FORMS", "GrammarSpec", "StructuredOutputsParams", "json_schemas_of", "structured_outputs"]
+__all__ = ["FORMS", "GrammarSpec", "StructuredOutputsParams", "structured_outputs"]
 
 FIELD = "structured_outputs"
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -115,26 +115,6 @@ def structured_outputs(fields: Mapping[str, Any], where: str = FIELD) -> Structu
         if isinstance(error.__cause__, RequestError):
             raise RequestError(str(error.__cause__), where) from None
         raise RequestError(f"{where}: {error}", where) from None
-
-
-def json_schemas_of(spec: GrammarSpec) -> Iterator[Any]:
-    """The JSON schemas in a spec: the one of `json`, those inside a structural tag."""
-    if spec.kind == "json":
-        yield json.loads(spec.text)
-    elif spec.kind == "structural_tag":
-        yield from _schemas_in(json.loads(spec.text))
-
-
-def _schemas_in(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            if name == "json_schema":
-                yield value
-            else:
-                yield from _schemas_in(value)
-    elif isinstance(node, list):
-        for item in node:
-            yield from _schemas_in(item)
 
 
 def _error(what: str) -> RequestError:

@@ -48,7 +48,7 @@ def post(tiny, path, body):
         ("chat/completions", {"priority": 3}, 400, "BadRequestError", "priority", "--scheduling-policy priority"),
         ("chat/completions", {"cache_salt": ""}, 400, "BadRequestError", "cache_salt", "empty"),
         ("chat/completions", {"response_format": {"type": "json_object"}}, 400, "BadRequestError", "response_format",
-         "json_object"),
+         "no backend"),
         ("chat/completions", {"structured_outputs": {"regex": "a"}}, 400, "BadRequestError", "structured_outputs", ""),
         ("chat/completions", {"tool_choice": "auto"}, 400, "BadRequestError", "tool_choice", "tools is missing"),
         ("chat/completions", {"chat_template": "x"}, 400, "BadRequestError", "chat_template", "--trust-request"),

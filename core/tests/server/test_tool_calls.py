@@ -263,7 +263,7 @@ def test_a_faulty_parser_fails_its_request_alone(serve, fault):
 def test_a_parser_alone_does_not_make_calls_automatic(serve):
     with (
         calling(serve, None) as (_, client),
-        pytest.raises(openai.BadRequestError, match="constrained decoding"),
+        pytest.raises(openai.BadRequestError, match="no backend of structured output"),
     ):
         ask(client, tool_choice="required")
     with (

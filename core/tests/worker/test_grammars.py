@@ -90,8 +90,9 @@ def rows(source):
     grammars.close()
 
 
-def request(word: str, after=(), **sampling) -> Request:
-    program = GrammarProgram(backend="words", key=word, compiled=word.encode(), after=[list(ids) for ids in after])
+def request(word: str, after=(), starts=(), **sampling) -> Request:
+    program = GrammarProgram(backend="words", key=word, compiled=word.encode(), after=[list(ids) for ids in after],
+                             starts=[list(ids) for ids in starts])
     return Request(request_id=word, prompt_token_ids=[1], sampling=SamplingParams(max_tokens=99, **sampling),
                    max_tokens=99, seed=7, eos_token_ids=[0], stop_token_ids=sampling.get("stop_token_ids") or [],
                    grammar=program)
@@ -199,3 +200,25 @@ def test_rows_share_a_grammar_and_nobody_waits_for_it(rows, source):
     for row in range(4):
         assert spelled(generate(rows, Sampler(69), row, 5)) == "same<0>"
     assert source.restored == 1
+
+
+def test_reasoning_may_come_first_or_not(rows):
+    """Where the model itself opens its reasoning: the first token decides."""
+    sampler = Sampler(69)
+    rows.set(0, request("yes", after=[[5]], starts=[[28, 3]], temperature=0.0))
+    assert generate(rows, sampler, 0, 2) == [28, 3], "the likeliest of what may come, then the rest of it"
+    assert generate(rows, sampler, 0, 2) == [68, 68], "anything goes"
+    rows.append([0], [5])
+    assert spelled(generate(rows, sampler, 0, 4)) == "yes<0>"
+    rows.set(1, request("yes", after=[[5]], starts=[[1]], temperature=0.0))
+    assert spelled(generate(rows, sampler, 1, 4)) == "yes<0>"
+    rows.set(2, request("yes", after=[[5]], starts=[[28, 3]]), [28, 3, 9, 5, 26])
+    assert spelled(generate(rows, sampler, 2, 3)) == "es<0>", "a request that comes back knows where it was"
+
+
+def test_without_a_backend_in_the_worker_a_request_says_so():
+    rows = SamplingRows(2, 69)
+    rows.set(0, request("ok"))
+    rows.append([0], [3])
+    [failed] = Sampler(69).sample(np.zeros((1, 69), dtype=np.float32), np.array([0]), rows)
+    assert failed.token is None and "no grammars" in failed.error

@@ -25,7 +25,7 @@ from turret.errors import RequestError, TurretError
 from turret.grammars.trial import check_grammar
 from turret.grammars.wire import Boot, Job, Made, Ready, Refused, ToCompiler, encoded, receive, send
 
-__all__ = ["main"]
+__all__ = ["Compiler", "main"]
 
 
 @dataclass(slots=True)

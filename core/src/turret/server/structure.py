@@ -24,7 +24,7 @@ from turret.text import TextProcessor
 if TYPE_CHECKING:
     from turret.server.state import ServerState
 
-__all__ = ["grammar_of", "program_of", "wanted_form"]
+__all__ = ["Reasoning", "grammar_of", "program_of", "wanted_form"]
 
 _KINDS = ("text", "json_object", "json_schema", "structural_tag")
 

@@ -16,7 +16,7 @@ from turret.contracts import GrammarSpec, Verdict, Vocabulary
 from turret.errors import RequestError
 from turret_structured_llguidance.schema import complaint
 
-__all__ = ["GuidanceBackend"]
+__all__ = ["Guidance", "GuidanceBackend", "GuidanceCompiler", "GuidanceMatcher"]
 
 SPACE = r"[\x20\x0A\x0D\x09]{1,16}"
 """White space between tokens of JSON; without a bound a model may go on with spaces for ever."""

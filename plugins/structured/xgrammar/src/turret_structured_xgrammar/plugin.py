@@ -17,7 +17,7 @@ from turret.contracts import GrammarSpec, Verdict, Vocabulary
 from turret.errors import RequestError
 from turret_structured_xgrammar.schema import complaint, prepared
 
-__all__ = ["XGrammarBackend"]
+__all__ = ["XGrammar", "XGrammarBackend", "XGrammarCompiler", "XGrammarMatcher"]
 
 _PLACE = re.compile(r"^(?:\[[\d:]+\] )?(?:/?[\w./-]+\.(?:cc|h|py):\d+: )?(?:Check failed: \(.*\) is (?:false|true): )?")
 MOST_SPACE = 16

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turret.contracts import GrammarSpec
-from turret.structured import json_schemas_of
 
 __all__ = ["complaint", "prepared"]
 
@@ -54,13 +53,33 @@ def complaint(spec: GrammarSpec) -> str | None:
     if spec.kind == "structural_tag" and (found := next(_patterns(json.loads(spec.text)), None)) is not None:
         return found
     try:
-        for schema in json_schemas_of(spec):
+        for schema in _schemas(spec):
             found = next(_Walk(schema).faults(schema, "#", frozenset()), None)
             if found is not None:
                 return found
     except RecursionError:
         return "the schema is nested too deeply"
     return None
+
+
+def _schemas(spec: GrammarSpec) -> Iterator[Any]:
+    """The JSON schemas in a spec: the one of `json`, those inside a structural tag."""
+    if spec.kind == "json":
+        yield json.loads(spec.text)
+    elif spec.kind == "structural_tag":
+        yield from _schemas_in(json.loads(spec.text))
+
+
+def _schemas_in(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name == "json_schema":
+                yield value
+            else:
+                yield from _schemas_in(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _schemas_in(item)
 
 
 def _patterns(node: Any) -> Iterator[str]:
