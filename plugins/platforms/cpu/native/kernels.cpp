@@ -19,6 +19,8 @@ namespace TC_LEVEL {
 #include "moe.inl"
 #include "experts.inl"
 #include "kv.inl"
+#include "attention_part.inl"
+#include "attention_dot.inl"
 #include "attention.inl"
 #include "sample.inl"
 

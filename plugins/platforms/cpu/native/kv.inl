@@ -33,6 +33,15 @@ struct PageShape {
   }
 };
 
+constexpr int kPart = 256;  // tokens that attention takes at a time
+constexpr int kPartSubs = kPart / kSubBlock;
+
+// Where the sub-blocks of a part lie, as one KV head of a request sees them.
+struct PartPages {
+  const uint8_t *key[kPartSubs], *value[kPartSubs];
+  const float *key_scale[kPartSubs], *value_scale[kPartSubs];  // of int8
+};
+
 // One request's pages as one KV head sees them.
 struct PageView {
   PageShape shape;
@@ -45,11 +54,17 @@ struct PageView {
     table = a.block_table + request * a.table_stride;
     block_size = a.block_size;
   }
-  const uint8_t* key(int64_t token) const {
-    return keys + table[token / block_size] * shape.page + token % block_size / kSubBlock * shape.key_sub;
-  }
-  const uint8_t* value(int64_t token) const {
-    return values + table[token / block_size] * shape.page + token % block_size / kSubBlock * shape.value_sub;
+  // Sub-blocks of the part from token `part` on that hold any of tokens [low, high).
+  void part(int64_t part, int64_t low, int64_t high, PartPages& to) const {
+    const int begin = low > part ? int((low - part) / kSubBlock) : 0;
+    const int end = high < part + kPart ? int((high - part + kSubBlock - 1) / kSubBlock) : kPartSubs;
+    for (int i = begin; i < end; i++) {
+      const int64_t token = part + i * kSubBlock, page = table[token / block_size] * shape.page, sub = token % block_size / kSubBlock;
+      to.key[i] = keys + page + sub * shape.key_sub;
+      to.value[i] = values + page + sub * shape.value_sub;
+      to.key_scale[i] = reinterpret_cast<const float*>(to.key[i] + shape.key_codes);
+      to.value_scale[i] = reinterpret_cast<const float*>(to.value[i] + shape.value_codes);
+    }
   }
 };
 
@@ -163,11 +178,30 @@ static void read_head(const AttentionArgs& a, const void* from, int64_t at, int6
   for (int64_t i = n; i < padded; i++) to[i] = 0.f;
 }
 
+// A bf16 token to pages of bf16: bits move, none change.
+static void write_bits(const AttentionArgs& a, const PageShape& shape, int64_t token, uint8_t* page, int64_t sub, int64_t lane) {
+  for (int64_t h = 0; h < a.kv_heads; h++) {
+    const bf16* k = static_cast<const bf16*>(a.k) + token * a.k_stride + h * a.head_size;
+    const bf16* v = static_cast<const bf16*>(a.v) + token * a.v_stride + h * a.value_size;
+    auto* key = reinterpret_cast<bf16*>(page + (h * shape.subs + sub) * shape.key_sub) + 2 * lane;
+    auto* value = reinterpret_cast<bf16*>(page + shape.values_at + (h * shape.subs + sub) * shape.value_sub) + lane / 2 * 2 * shape.value_size + lane % 2;
+    int64_t i = 0;
+    for (; i + 1 < a.head_size; i += 2) std::memcpy(key + i * kSubBlock, k + i, 4);
+    if (i < a.head_size) {
+      key[i * kSubBlock] = k[i];
+      key[i * kSubBlock + 1] = 0;
+    }
+    for (i = 0; i < a.value_size; i++) value[2 * i] = v[i];
+    for (; i < shape.value_size; i++) value[2 * i] = 0;
+  }
+}
+
 static void write_token(const AttentionArgs& a, const PageShape& shape, int64_t token) {
   const int64_t slot = a.slots[token];
   if (slot < 0) return;
   const int64_t offset = slot % a.block_size, sub = offset / kSubBlock, lane = offset % kSubBlock;
   uint8_t* page = static_cast<uint8_t*>(a.kv) + slot / a.block_size * shape.page;
+  if (a.cache == kCacheBF16 && a.element == kBFloat16) return write_bits(a, shape, token, page, sub, lane);
   const bool wide = a.cache == kCacheF32;
   // float32: keys [D][16], values [16][Dv]; else keys [D/2][16][2], values [8][Dv][2].
   const Places keys = wide ? Places{lane, 2 * kSubBlock, kSubBlock, shape.key_size / 2} : Places{2 * lane, 2 * kSubBlock, 1, shape.key_size / 2};
