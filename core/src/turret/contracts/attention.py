@@ -42,13 +42,15 @@ class AttentionQuery:
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """One layer's pages. `dtype` is the storage type's torch name."""
+    """One layer's pages. `dtype` is the storage type's torch name. `variant` `mla`: values are the first
+    `value_head_size` numbers of the keys, so that a page need hold keys only."""
 
     num_kv_heads: int
     head_size: int
     value_head_size: int
     block_size: int
     dtype: str
+    variant: str = "mha"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,9 @@ class AttentionCall:
     layer's cache [num_blocks, *page_shape]; `metadata` what `build` returned for the layer's group. The backend
     writes k
     and v to the cache, then attends. `sinks` float [Hq] joins each softmax's denominator; `alibi_slopes` float [Hq].
+
+    `variant` `mla` is latent attention in its absorbed form (DeepSeek-V2, arXiv 2405.04434): Hkv is 1, k holds a
+    token's latent and its rotary part, q has the keys' up-projection multiplied in, v is k[..., :Dv] and need not be read.
     """
 
     q: Tensor
@@ -106,6 +111,7 @@ class AttentionCall:
     softcap: float = 0.0
     sinks: Tensor | None = None
     alibi_slopes: Tensor | None = None
+    variant: str = "mha"
 
 
 @runtime_checkable

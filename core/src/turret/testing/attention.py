@@ -67,7 +67,8 @@ def _title(query: AttentionQuery) -> str:
     sizes = f"d{query.head_size}" + (f"v{query.value_head_size}" if query.value_head_size != query.head_size else "")
     heads = f"h{query.num_heads}of{query.num_kv_heads}"
     cache = [] if query.kv_dtype == query.dtype else [f"kv_{query.kv_dtype}"]
-    return "-".join([query.dtype, *cache, sizes, heads, f"b{query.block_size}", *flags])
+    variant = [] if query.variant == "mha" else [query.variant]
+    return "-".join([query.dtype, *variant, *cache, sizes, heads, f"b{query.block_size}", *flags])
 
 
 class _Bench:
@@ -79,7 +80,8 @@ class _Bench:
         self._generator = torch.Generator().manual_seed(7)
         longest = [cached + new for cached, new in STEPS[-1]]
         self.pages = Pages.scattered(longest, query.block_size)
-        spec = KVSpec(query.num_kv_heads, query.head_size, query.value_head_size, query.block_size, query.kv_dtype)
+        sizes = (query.num_kv_heads, query.head_size, query.value_head_size, query.block_size)
+        spec = KVSpec(*sizes, query.kv_dtype, query.variant)
         layout = backend.kv_layout(spec)
         dtype = getattr(torch, layout.dtype)
         shape = (self.pages.num_blocks, *layout.page_shape)
@@ -102,10 +104,14 @@ class _Bench:
         window = WINDOW if query.sliding_window else None
         batch = moved(make_batch(self.pages, spans, window, bidirectional=query.bidirectional), query.device)
         tokens = batch.query_start_list[-1]
+        k = self._random(tokens, query.num_kv_heads, query.head_size)
+        v = self._random(tokens, query.num_kv_heads, query.value_head_size)
+        if query.variant == "mla":
+            v = k[..., : query.value_head_size]
         call = AttentionCall(
             q=self._random(tokens, query.num_heads, query.head_size),
-            k=self._random(tokens, query.num_kv_heads, query.head_size),
-            v=self._random(tokens, query.num_kv_heads, query.value_head_size),
+            k=k,
+            v=v,
             kv=self.kv,
             metadata=self.backend.build(batch),
             out=torch.full((tokens, query.num_heads, query.value_head_size), float("nan"), device=query.device).to(
@@ -115,6 +121,7 @@ class _Bench:
             softcap=5.0 if query.softcap else 0.0,
             sinks=self._random(query.num_heads, dtype="float32") if query.sinks else None,
             alibi_slopes=_slopes(query) if query.alibi else None,
+            variant=query.variant,
         )
         expected = self._expected(call, batch)
         self.backend.run(call)

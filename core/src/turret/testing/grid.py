@@ -58,6 +58,11 @@ def inside(capabilities: Mapping[str, Any], device: str) -> Iterator[AttentionQu
     yield from (replace(base, num_heads=heads, num_kv_heads=kv_heads) for heads, kv_heads in HEADS[1:])
     if declared(capabilities, "value_head_size") is not None and covers(declared(capabilities, "value_head_size"), 32):
         yield replace(base, value_head_size=32)
+    variants = declared(capabilities, "variant")
+    if variants is not None and covers(variants, "mla"):  # one KV head; values are the first numbers of the keys
+        size, value = (576, 512) if covers(declared(capabilities, "head_size"), 576) else (sizes[0], sizes[0])
+        latent = replace(base, variant="mla", num_kv_heads=1, head_size=size, value_head_size=value)
+        yield from (replace(latent, dtype=dtype, kv_dtype=_kv(capabilities, dtype)) for dtype in dtypes)
     offered = [feature for feature in FEATURES if declared(capabilities, feature) is True]
     typed = [replace(base, dtype=dtype, kv_dtype=_kv(capabilities, dtype)) for dtype in dtypes]
     yield from (_with(point, feature) for point in typed for feature in offered)

@@ -85,7 +85,7 @@ using namespace tc;
 
 #define TC_API extern "C" __attribute__((visibility("default")))
 
-TC_API int tc_abi_version() { return 11; }
+TC_API int tc_abi_version() { return 12; }
 
 TC_API const char* tc_level() { return active()->level; }
 
@@ -244,6 +244,7 @@ TC_API int tc_attention(const AttentionArgs* args) {
   AttentionArgs a = *args;
   if (a.kv_heads < 1 || a.heads % a.kv_heads || a.block_size < 16 || a.block_size % 16) return -1;
   if (a.head_size < 1 || a.head_size > kMaxHead || a.value_size < 1 || a.value_size > kMaxHead) return -1;
+  if (a.values_in_keys && a.value_size > a.head_size) return -1;
   if (a.cache < kCacheF32 || a.cache > kCacheE5M2) return -1;
   if (a.tokens <= 0) return 0;
   record(Step(a));

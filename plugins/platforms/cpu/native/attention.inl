@@ -34,10 +34,10 @@ TC_INLINE bool narrow_queries(const AttentionArgs& a) {
 }
 
 // Scratch of one thread: queries of a tile, scores and weights of a chunk in a part, a chunk's values of a part, the chunks'
-// results, and widened keys or values of a sub-block.
+// results, widened keys or values of a sub-block, and values that were turned out of keys, of a part (narrow) or a sub-block.
 struct AttentionMemory {
   int64_t results;  // floats of a chunk's results
-  size_t query_at, scores_at, weights_at, part_at, results_at, wide_at, own;
+  size_t query_at, scores_at, weights_at, part_at, results_at, wide_at, turned_at, own;
   AttentionMemory(const AttentionArgs& a, int64_t tile_rows) {
     const PageShape shape(a);
     results = Results::floats(shape.value_size);
@@ -48,7 +48,8 @@ struct AttentionMemory {
     part_at = weights_at + size_t(align64(kRowChunk * kPart * 2));
     results_at = part_at + size_t(align64(kRowChunk * shape.value_size * 4));
     wide_at = results_at + size_t(align64(kTileChunks * results * 4));
-    own = wide_at + size_t(align64(wide * 4));
+    turned_at = wide_at + size_t(align64(wide * 4));
+    own = turned_at + (!a.values_in_keys ? 0 : size_t(shape.value_size) * (narrow_queries(a) ? kPart * 2 : kSubBlock * 4));
   }
 };
 
@@ -101,11 +102,27 @@ struct TileRows {
   }
 };
 
+// Values of a part out of its keys, once for all rows of a tile.
+static void turn_part(const AttentionArgs& a, const PageShape& shape, int64_t part, const TileRows& rows, PartPages& pages, uint8_t* to) {
+#if defined(__AVX512BF16__)
+  const int64_t high = rows.high < part + kPart ? rows.high - part : kPart;
+  for (int64_t i = rows.low > part ? (rows.low - part) / kSubBlock : 0; i * kSubBlock < high; i++) {
+    uint8_t* values = to + i * kSubBlock * shape.value_size * 2;
+    if (a.cache == kCacheBF16) turn_pairs(PlainPairs(a.cache), pages.key[i], shape, values);
+    else turn_pairs(CodedPairs(a.cache), pages.key[i], shape, values);
+    pages.value[i] = values;
+  }
+#else
+  (void)a, (void)shape, (void)part, (void)rows, (void)pages, (void)to;
+#endif
+}
+
 // Part `part` (its first token) of all rows of a tile, added to the results of its chunks, which lie at `results`.
 static void tile_part(const AttentionArgs& a, const PageView& view, const TileRows& rows, int64_t part, uint8_t* own, const AttentionMemory& memory, float* results) {
   const PageShape& shape = view.shape;
   PartPages pages;
   view.part(part, rows.low, rows.high, pages);
+  if (a.values_in_keys && narrow_queries(a)) turn_part(a, shape, part, rows, pages, own + memory.turned_at);
   const bool plain = a.softcap == 0.f && !a.slopes && a.cache != kCacheInt8;
   for (int c = 0; c < rows.cut.count; c++) {
     const RowSet& set = rows.chunk[c];
@@ -116,7 +133,8 @@ static void tile_part(const AttentionArgs& a, const PageView& view, const TileRo
         set.low_min > part ? int((set.low_min - part) / kSubBlock) : 0, int((stop - part + kSubBlock - 1) / kSubBlock),
         plain, plain ? a.scale * kLog2e : 1.f,
         reinterpret_cast<float*>(own + memory.scores_at), reinterpret_cast<bf16*>(own + memory.weights_at),
-        reinterpret_cast<float*>(own + memory.wide_at), reinterpret_cast<float*>(own + memory.part_at),
+        reinterpret_cast<float*>(own + memory.wide_at), reinterpret_cast<float*>(own + memory.turned_at),
+        reinterpret_cast<float*>(own + memory.part_at),
         Results(results + c * memory.results, shape.value_size)};
     const int64_t at = int64_t(c) * rows.cut.size * shape.key_size;
 #if defined(__AVX512BF16__)

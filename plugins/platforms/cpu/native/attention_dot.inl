@@ -125,10 +125,17 @@ static void dot_values(const PartWork& w, const Pairs& pairs, int64_t column, co
 }
 
 template <typename Pairs, int R>
+static void all_values(const PartWork& w, const Pairs& pairs, const PartSums& sums) {
+  constexpr int C = R <= 6 ? 4 : 2;
+  int64_t column = 0;
+  for (; column + 16 * C <= w.shape.value_size; column += 16 * C) dot_values<Pairs, R, C>(w, pairs, column, sums);
+  for (; column < w.shape.value_size; column += 16) dot_values<Pairs, R, 1>(w, pairs, column, sums);
+}
+
+template <typename Pairs, int R>
 static void dot_part(const PartWork& w, const bf16* q) {
   const Pairs pairs(w.a.cache);
   constexpr int N = R <= 3 ? 4 : 2;
-  constexpr int C = R <= 6 ? 4 : 2;
   __m512 tops[R];
   for (int r = 0; r < R; r++) tops[r] = vset(kMasked);
   int sub = w.begin;
@@ -141,9 +148,8 @@ static void dot_part(const PartWork& w, const bf16* q) {
   }
   for (int r = 0; r < R; r++) dot_weights(w, r, tops[r], sums);
   add_part(w.to, sums);
-  int64_t column = 0;
-  for (; column + 16 * C <= w.shape.value_size; column += 16 * C) dot_values<Pairs, R, C>(w, pairs, column, sums);
-  for (; column < w.shape.value_size; column += 16) dot_values<Pairs, R, 1>(w, pairs, column, sums);
+  if (w.a.values_in_keys) return all_values<PlainPairs, R>(w, PlainPairs(w.a.cache), sums);  // turned, and bf16 by now
+  all_values<Pairs, R>(w, pairs, sums);
 }
 
 template <typename Pairs>

@@ -99,7 +99,8 @@ struct PartWork {
   float factor;
   float* scores;  // [rows][kPart]
   bf16* weights;  // [rows][kPart], of narrow kernels
-  float* wide;    // two sub-blocks of float32
+  float* wide;    // a sub-block of float32
+  float* turned;  // values out of keys, of wide kernels
   float* part_o;  // [rows][value_size], of wide kernels
   Results to;
 
@@ -210,7 +211,9 @@ static void wide_part(const PartWork& w, const float* q) {
   }
   add_part(w.to, sums);
   for (int sub = w.begin; sub < w.end; sub++) {
-    const float* values = widen(pairs, w.pages.value[sub], kSubBlock, width, w.wide);
+    const float* values = w.turned;
+    if (w.a.values_in_keys) turn_wide(widen(pairs, w.pages.key[sub], head, kSubBlock, w.wide), w.shape, w.turned);
+    else values = widen(pairs, w.pages.value[sub], kSubBlock, width, w.wide);
     int r = 0;
     for (; r + R <= count; r += R) wide_values<R>(w, values, r, sub);
     for (; r < count; r++) wide_values<1>(w, values, r, sub);

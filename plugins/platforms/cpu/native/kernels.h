@@ -199,6 +199,7 @@ struct AttentionArgs {
   int element;  // of q, k, v, out
   int cache;
   int bidirectional;
+  int values_in_keys;  // a value is the first value_size numbers of its key; pages hold keys only, and v is not read
   uint8_t* scratch;
   int64_t scratch_bytes;
 };

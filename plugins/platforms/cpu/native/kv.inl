@@ -5,6 +5,8 @@
 // pairs that a bf16 dot product takes: keys [D/2][16 tokens][2], values [8][Dv][2 tokens]; float32 lies as keys
 // [D][16], values [16][Dv]. int8 has 16 float32 scales behind the numbers, one for each token.
 //
+// Where values are the first numbers of their keys (latent attention), a page holds keys only.
+//
 // Numbers of one byte are a sign and one of 128 magnitudes, each exact in bf16: so one kernel serves int8, e4m3 and e5m2,
 // with a table each. int8 stands for value * scale with scale = largest magnitude / 127; fp8 has a scale of 1, rounds to
 // nearest even and saturates.
@@ -26,7 +28,7 @@ struct PageShape {
     key_codes = kSubBlock * key_size * element;
     value_codes = kSubBlock * value_size * element;
     key_sub = align64(key_codes + scales);
-    value_sub = align64(value_codes + scales);
+    value_sub = a.values_in_keys ? 0 : align64(value_codes + scales);
     subs = a.block_size / kSubBlock;
     values_at = a.kv_heads * subs * key_sub;
     page = values_at + a.kv_heads * subs * value_sub;
@@ -63,7 +65,7 @@ struct PageView {
       to.key[i] = keys + page + sub * shape.key_sub;
       to.value[i] = values + page + sub * shape.value_sub;
       to.key_scale[i] = reinterpret_cast<const float*>(to.key[i] + shape.key_codes);
-      to.value_scale[i] = reinterpret_cast<const float*>(to.value[i] + shape.value_codes);
+      to.value_scale[i] = shape.value_sub ? reinterpret_cast<const float*>(to.value[i] + shape.value_codes) : to.key_scale[i];
     }
   }
 };
@@ -191,6 +193,7 @@ static void write_bits(const AttentionArgs& a, const PageShape& shape, int64_t t
       key[i * kSubBlock] = k[i];
       key[i * kSubBlock + 1] = 0;
     }
+    if (a.values_in_keys) continue;
     for (i = 0; i < a.value_size; i++) value[2 * i] = v[i];
     for (; i < shape.value_size; i++) value[2 * i] = 0;
   }
@@ -215,6 +218,7 @@ static void write_token(const AttentionArgs& a, const PageShape& shape, int64_t 
     float scale = a.cache == kCacheInt8 ? int8_scale(x, a.head_size) : 1.f;
     put_numbers(a.cache, key, keys, x, scale);
     if (a.cache == kCacheInt8) reinterpret_cast<float*>(key + shape.key_codes)[lane] = scale;
+    if (a.values_in_keys) continue;
     read_head(a, a.v, token * a.v_stride + h * a.value_size, a.value_size, shape.value_size, x);
     scale = a.cache == kCacheInt8 ? int8_scale(x, a.value_size) : 1.f;
     put_numbers(a.cache, value, values, x, scale);
@@ -302,3 +306,38 @@ static const float* widen(const WidePairs& pairs, const uint8_t* from, int64_t r
     }
   return to;
 }
+
+// ---- values out of keys ----------------------------------------------------------------------------------------------
+
+// Widened keys [key_size][16] as values [16][value_size]; columns beyond the keys are zero.
+static void turn_wide(const float* keys, const PageShape& shape, float* values) {
+  for (int64_t c = 0; c < shape.value_size; c++)
+    for (int t = 0; t < kSubBlock; t++) values[t * shape.value_size + c] = c < shape.key_size ? keys[c * kSubBlock + t] : 0.f;
+}
+
+#if defined(__AVX512BW__)
+// Keys of a sub-block [key_size / 2][16 tokens][2] as values [8][value_size][2 tokens], for numbers of 16 bits: within a
+// 64-bit lane, two tokens' pairs, the middle ones change places; then 8 x 8 lanes are transposed.
+template <typename Pairs>
+static void turn_pairs(const Pairs& pairs, const uint8_t* keys, const PageShape& shape, uint8_t* values) {
+  const __m512i middle = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  const int64_t rows = shape.key_size / 2, row = shape.value_size * 4;
+  for (int64_t d = 0; d < shape.value_size / 2; d += 8, values += 64) {
+    __m512i r[8], t[8];
+    for (int i = 0; i < 8; i++)
+      r[i] = d + i < rows ? _mm512_shuffle_epi8(pairs.at(keys + (d + i) * 2 * kSubBlock * Pairs::kBytes), middle) : _mm512_setzero_si512();
+    for (int i = 0; i < 8; i += 2) {  // even lanes of a pair of rows, then odd ones
+      t[i] = _mm512_unpacklo_epi64(r[i], r[i + 1]);
+      t[i + 1] = _mm512_unpackhi_epi64(r[i], r[i + 1]);
+    }
+    for (int odd = 0; odd < 2; odd++) {
+      const __m512i a = _mm512_shuffle_i64x2(t[odd], t[2 + odd], 0x44), b = _mm512_shuffle_i64x2(t[4 + odd], t[6 + odd], 0x44);
+      const __m512i c = _mm512_shuffle_i64x2(t[odd], t[2 + odd], 0xee), e = _mm512_shuffle_i64x2(t[4 + odd], t[6 + odd], 0xee);
+      _mm512_storeu_si512(values + (0 + odd) * row, _mm512_shuffle_i64x2(a, b, 0x88));
+      _mm512_storeu_si512(values + (2 + odd) * row, _mm512_shuffle_i64x2(a, b, 0xdd));
+      _mm512_storeu_si512(values + (4 + odd) * row, _mm512_shuffle_i64x2(c, e, 0x88));
+      _mm512_storeu_si512(values + (6 + odd) * row, _mm512_shuffle_i64x2(c, e, 0xdd));
+    }
+  }
+}
+#endif

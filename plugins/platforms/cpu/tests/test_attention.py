@@ -30,6 +30,7 @@ class Shape:
     sinks: bool = False
     alibi: bool = False
     bidirectional: bool = False
+    variant: str = "mha"
 
     @property
     def dv(self) -> int:
@@ -69,6 +70,8 @@ class Request:
         sizes = ((shape.heads, shape.head), (shape.kv_heads, shape.head), (shape.kv_heads, shape.dv))
         made = [torch.randn(self.length, *size, generator=generator) for size in sizes]
         self.q, self.k, self.v = (tensor.to(shape.dtype) for tensor in made)
+        if shape.variant == "mla":
+            self.v = self.k[..., : shape.dv]
 
 
 class Bench:
@@ -76,7 +79,8 @@ class Bench:
 
     def __init__(self, native: Native, shape: Shape, requests: list[Request], seed: int = 0) -> None:
         self.backend, self.shape, self.requests = CPUAttention(native), shape, requests
-        layout = self.backend.kv_layout(KVSpec(shape.kv_heads, shape.head, shape.dv, shape.block, shape.stored))
+        sizes = (shape.kv_heads, shape.head, shape.dv, shape.block)
+        layout = self.backend.kv_layout(KVSpec(*sizes, shape.stored, shape.variant))
         counts = [-(-r.length // shape.block) for r in requests]
         order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed)) + 1
         self.table = torch.zeros(len(requests), max(counts), dtype=torch.int32)
@@ -112,7 +116,7 @@ class Bench:
         q, k, v = (torch.cat([getattr(r, n)[a:b] for r, a, b in parts]) for n in ("q", "k", "v"))
         out = torch.full((len(q), shape.heads, shape.dv), float("nan"), dtype=shape.dtype)
         scoring = (shape.head**-0.5, shape.softcap, self.sinks, self.slopes)
-        self.backend.run(AttentionCall(q, k, v, self.kv, self.backend.build(batch), out, *scoring))
+        self.backend.run(AttentionCall(q, k, v, self.kv, self.backend.build(batch), out, *scoring, shape.variant))
         return list(out.split([n for _, _, n in spans]))
 
 
@@ -120,6 +124,8 @@ def reference(request: Request, shape: Shape, stored: str | None = None) -> Tens
     """Every row of the request in float64, from the definition, over what the cache keeps of keys and values."""
     group = shape.heads // shape.kv_heads
     seen = [kept(t, stored or shape.stored) for t in (request.k, request.v)]
+    if shape.variant == "mla":  # the scale of int8 is the whole key's
+        seen[1] = seen[0][..., : shape.dv]
     q = request.q.double().transpose(0, 1)
     k, v = (t.double().transpose(0, 1).repeat_interleave(group, 0) for t in seen)
     scores = q @ k.transpose(1, 2) * shape.head**-0.5
@@ -179,7 +185,15 @@ BOTH_WAYS = {
     "bidirectional, window": Shape(bidirectional=True, window=33),
     "bidirectional, alibi, int8": Shape(bidirectional=True, cache="int8", sinks=True),
 }
-EVERY = SHAPES | CACHES
+LATENT = {
+    "latent": Shape(variant="mla", heads=16, kv_heads=1, head=576, value_head=512),
+    "latent, float32": Shape(variant="mla", heads=5, kv_heads=1, head=80, value_head=64, dtype=WIDE),
+    "latent, values of odd size": Shape(variant="mla", heads=3, kv_heads=1, head=37, value_head=37, window=40),
+    "latent, int8": Shape(variant="mla", heads=20, kv_heads=1, head=72, value_head=50, cache="int8", sinks=True),
+    "latent, e4m3, float32": Shape(variant="mla", heads=2, kv_heads=1, head=48, value_head=32, cache="float8_e4m3fn",
+                                   dtype=WIDE),
+}  # fmt: skip
+EVERY = SHAPES | CACHES | LATENT
 LENGTHS = (1, 15, 16, 17, 40, 255, 257, 600)
 
 
@@ -319,6 +333,7 @@ QUERY = AttentionQuery("cpu", "bfloat16", "bfloat16", 64, 64, 8, 2, 16)
     [
         {"kv_dtype": "int8"}, {"head_size": 72}, {"value_head_size": 32}, {"alibi": True, "bidirectional": True},
         {"dtype": "float32", "sliding_window": True, "sinks": True, "softcap": True}, {"block_size": 256},
+        {"variant": "mla", "num_kv_heads": 1, "head_size": 576, "value_head_size": 512},
     ],
     ids=str,
 )  # fmt: skip
@@ -329,7 +344,8 @@ def test_what_is_served(change: dict[str, object], native: Native) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"device": "cuda:0"}, {"dtype": "float16"}, {"kv_dtype": "float64"}, {"block_size": 8}, {"variant": "mla"},
+        {"device": "cuda:0"}, {"dtype": "float16"}, {"kv_dtype": "float64"}, {"block_size": 8}, {"variant": "linear"},
+        {"variant": "mla", "head_size": 64, "value_head_size": 72},
         {"num_heads": 7}, {"head_size": 1025}, {"value_head_size": 0},
     ],
     ids=str,

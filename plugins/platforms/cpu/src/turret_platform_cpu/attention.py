@@ -26,6 +26,7 @@ SUB_BLOCK = 16
 LINE = 64
 MAX_HEAD_SIZE = 1024
 DTYPES = ("float32", "bfloat16")
+VARIANTS = ("mha", "mla")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,16 @@ class CPUAttention:
         self._numbers: dict[dtype, int] = {}
 
     def supports(self, query: AttentionQuery) -> Verdict:
-        """All of the variant `mha` with activations in float32 or bfloat16 and pages of whole sub-blocks."""
+        """All of the variants `mha` and `mla` with activations in float32 or bfloat16 and pages of whole sub-blocks."""
         reasons = []
         if self._native is None:
             reasons.append("the native library was not built; install a C++ compiler and reinstall turret-platform-cpu")
         if query.device.partition(":")[0] != "cpu":
             reasons.append(f"device {query.device} is not cpu")
-        if query.variant != "mha":
-            reasons.append(f"variant {query.variant!r} is not mha")
+        if query.variant not in VARIANTS:
+            reasons.append(f"variant {query.variant!r} is none of {', '.join(VARIANTS)}")
+        if query.variant == "mla" and query.value_head_size > query.head_size:
+            reasons.append(f"values of {query.value_head_size} numbers are no part of keys of {query.head_size}")
         if query.dtype not in DTYPES:
             reasons.append(f"dtype {query.dtype} is none of {', '.join(DTYPES)}")
         if query.kv_dtype not in STORED:
@@ -96,10 +99,12 @@ class CPUAttention:
         return Verdict.no(*reasons) if reasons else Verdict.yes()
 
     def kv_layout(self, spec: KVSpec) -> KVLayout:
-        """One flat page: [keys of all heads, values of all heads], each in sub-blocks of 16 tokens (native/kv.inl)."""
+        """One flat page: [keys of all heads, values of all heads], each in sub-blocks of 16 tokens (native/kv.inl); of
+        `mla` only the keys, whose first numbers are the values."""
         stored = STORED[spec.dtype]
         key, value = -(-spec.head_size // 2) * 2, -(-spec.value_head_size // SUB_BLOCK) * SUB_BLOCK
-        subs = [-(-SUB_BLOCK * (width * stored.size + stored.scale) // LINE) * LINE for width in (key, value)]
+        widths = (key,) if spec.variant == "mla" else (key, value)
+        subs = [-(-SUB_BLOCK * (width * stored.size + stored.scale) // LINE) * LINE for width in widths]
         size = spec.num_kv_heads * spec.block_size // SUB_BLOCK * sum(subs)
         return KVLayout((size // stored.size,), spec.dtype, size)
 
@@ -126,5 +131,5 @@ class CPUAttention:
             *step.tables, q.shape[1], k.shape[1], q.shape[2], v.shape[2], step.block_size, step.window,
             call.scale, call.softcap, 0 if sinks is None else sinks.data_ptr(),
             0 if slopes is None else slopes.data_ptr(),
-            ELEMENT_OF_SIZE[q.element_size()], cache, step.bidirectional, 0, 0,
+            ELEMENT_OF_SIZE[q.element_size()], cache, step.bidirectional, call.variant == "mla", 0, 0,
         )  # fmt: skip

@@ -30,7 +30,7 @@ __all__ = [
     "refuse",
 ]
 
-ABI_VERSION = 11
+ABI_VERSION = 12
 LEVEL_VARIABLE = "TURRET_CPU_LEVEL"
 """Environment variable that names the ISA level to run instead of the best one (see `Native.levels`)."""
 
@@ -52,7 +52,7 @@ OPS = {
     "tc_route": "PPPPqqqfii",
     "tc_add_gated": "PPPqqqqqii",
     "tc_experts": "PPPPPqqqqqiiiiPP",
-    "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiPq",
+    "tc_attention": "PPPPPqqqqPPPPqqqqqqqqqffPPiiiiPq",
 }
 """Each op's struct in the notation of the `struct` module, native alignment."""
 
