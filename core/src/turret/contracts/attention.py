@@ -98,7 +98,8 @@ class AttentionCall:
     and v to the cache, then attends. `sinks` float [Hq] joins each softmax's denominator; `alibi_slopes` float [Hq].
 
     `variant` `mla` is latent attention in its absorbed form (DeepSeek-V2, arXiv 2405.04434): Hkv is 1, k holds a
-    token's latent and its rotary part, q has the keys' up-projection multiplied in, v is k[..., :Dv] and need not be read.
+    token's latent and its rotary part, q has the keys' up-projection multiplied in, v is k[..., :Dv] and need not be
+    read.
     """
 
     q: Tensor
