@@ -24,6 +24,7 @@ from turret.errors import NotSupportedError
 from turret_platform_cpu.cores import compute_cpus, processor
 from turret_platform_cpu.memory import memory_info, total_memory
 from turret_platform_cpu.native import Native, load
+from turret_platform_cpu.numa import interleave_memory, memory_nodes
 from turret_platform_cpu.profile import NativeProfile
 
 __all__ = ["CPUPlatform"]
@@ -53,6 +54,12 @@ class CPUPlatform:
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self._native: Native | None = None
         self._activations = str((options or {}).get("activations", "auto"))
+        self._numa = str((options or {}).get("numa", "off"))
+        if self._numa == "replicate":
+            raise NotSupportedError(
+                "platform:cpu.numa=replicate: one copy of the weights per node is not built "
+                "(docs/decisions/0016-memory-of-several-nodes.md); interleave spreads one copy over all nodes"
+            )
 
     def probe(self) -> Sequence[DeviceInfo]:
         """One device: all cores together."""
@@ -87,6 +94,8 @@ class CPUPlatform:
         # Here and not at the top: probing and planning run in processes that never compute.
         import torch
 
+        if self._numa == "interleave":  # before the threads, which inherit it
+            _interleave()
         cpus = compute_cpus()
         threads = env.threads or len(cpus)
         native = self._library()
@@ -149,3 +158,12 @@ class CPUPlatform:
         if self._native is None:
             self._native = load()
         return self._native
+
+
+def _interleave() -> None:
+    nodes = memory_nodes()
+    if len(nodes) > 1:
+        interleave_memory(nodes)
+        logger.info("memory interleaved over nodes %s", ", ".join(map(str, nodes)))
+    else:
+        logger.info("numa=interleave: this machine has one node of memory, so there is nothing to interleave")
