@@ -187,4 +187,5 @@ def test_a_mask_that_leaves_nothing_says_so(sample):
     assert nothing.fault == SampleFault.NOTHING_LEFT
     one = np.zeros(5, dtype=np.int32)
     one[[2, 3]] = 1 << 7, 1 << 5  # token 71; token 101 is beyond the vocabulary
-    assert [outcome.token for outcome in sample(x, SampleRow(mask=one), SampleRow(mask=one, temperature=1.0))] == [71, 71]
+    found = sample(x, SampleRow(mask=one), SampleRow(mask=one, temperature=1.0))
+    assert [outcome.token for outcome in found] == [71, 71]
