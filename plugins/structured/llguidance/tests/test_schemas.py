@@ -14,6 +14,7 @@ from turret.testing.structured import Walker, small_vocabulary
 from turret_structured_llguidance.plugin import GuidanceBackend
 
 HELD = [
+    {"type": "object", "minProperties": 1, "maxProperties": 2, "additionalProperties": {"type": "null"}},
     {},
     {"type": "object"},
     {"type": "integer", "multipleOf": 3},
@@ -45,6 +46,7 @@ HELD = [
     {"type": "string", "format": "email"},
 ]
 REFUSED = [
+    {"type": "object", "minProperties": 2},
     {"type": "array", "uniqueItems": True},
     {"not": {}},
     {"x-guidance": {"lenient": True}},

@@ -62,6 +62,9 @@ def _strange(node: Any, at: str) -> Iterator[str]:
         if name in ANNOTATIONS or name in ASSERTIONS:
             if name in COUNTS and not (isinstance(value, int) and 0 <= value <= MOST):
                 yield f"{at}: {name} must be between 0 and {MOST}"
+            elif name == "minProperties" and value > 1:
+                # A name may come twice, and then the two count for one.
+                yield f"{at}: minProperties above 1 is not supported"
             if name == "$ref" and not (isinstance(value, str) and (value == "#" or value.startswith("#/"))):
                 yield f"{at}: $ref {value!r} does not point into the schema itself"
         elif name == "$id" and at == "#":
