@@ -157,8 +157,9 @@ def _normalize(p: SamplingParams) -> None:
         elif value is False:
             _set(p, field, None)
     _require_finite(p)
-    if isinstance(p.structured_outputs, dict):
-        _set(p, "structured_outputs", structured_outputs(p.structured_outputs))
+    form: Any = p.structured_outputs
+    if isinstance(form, dict):
+        _set(p, "structured_outputs", structured_outputs(form))
     if isinstance(p.stop, str):
         _set(p, "stop", [p.stop])
     if p.seed == -1:

@@ -151,7 +151,7 @@ def _restores(subject: Subject) -> None:
         for matcher, mask in zip(matchers, masks, strict=True):
             matcher.fill(mask)
             assert matcher.accept(2 + byte)
-        assert np.array_equal(*masks)
+        assert np.array_equal(masks[0], masks[1])
 
 
 def _takes_back(subject: Subject) -> None:

@@ -94,10 +94,9 @@ class GuidanceCompiler:
     def _grammar(self, spec: GrammarSpec) -> str:
         made: str
         if spec.kind in ("json", "json_object"):
-            flexible = spec.any_whitespace
-            options = {"whitespace_flexible": flexible, "coerce_one_of": False, "lenient": False}
-            if flexible:
-                options["whitespace_pattern"] = spec.whitespace_pattern or SPACE  # type: ignore[assignment]
+            options: Any = {"whitespace_flexible": spec.any_whitespace, "coerce_one_of": False, "lenient": False}
+            if spec.any_whitespace:
+                options["whitespace_pattern"] = spec.whitespace_pattern or SPACE
             made = self._make.grammar_from_json_schema(spec.text or '{"type":"object"}', overrides=options)
         elif spec.kind == "regex":
             made = self._make.grammar_from_regex(spec.text)

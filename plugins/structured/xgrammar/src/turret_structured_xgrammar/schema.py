@@ -285,10 +285,11 @@ def _is(value: Any, name: Any) -> bool:
 
 def _disjoint(branches: list[Any]) -> bool:
     """Whether the types of schemas tell them apart."""
-    seen: set[str] = set()
+    seen: set[Any] = set()
     for branch in branches:
         named = branch.get("type") if isinstance(branch, dict) else None
-        types = {"number" if one == "integer" else one for one in (named if isinstance(named, list) else [named])}
+        several: list[Any] = named if isinstance(named, list) else [named]
+        types = {"number" if one == "integer" else one for one in several}
         if None in types or types & seen:
             return False
         seen |= types
