@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from turret.contracts import LinearCall, LinearQuery, QuantizedWeight, QuantMethod, QuantSpec, Verdict
+from turret.contracts import LinearCall, LinearKernel, LinearQuery, QuantizedWeight, QuantMethod, QuantSpec, Verdict
 from turret.errors import LoadError
 from turret.nn import LayerFactory, Linear, OpTable, Part, Quantization
-from turret.nn.linear_kernels import DequantKernel
+from turret.nn.linear_kernels import DequantKernel, PlainKernel
 
 PARTS = [Part("m.q", 8), Part("m.k", 4), Part("m.v", 4)]
 K = 12
@@ -157,3 +159,52 @@ def test_a_spec_without_its_method_has_no_kernel(rows_spec: QuantSpec, int8: Qua
     with pytest.raises(LoadError, match="no linear kernel takes"):
         object.__setattr__(packer, "kernels", packer.kernels[:1])
         packer.kernel(QuantizedWeight(rows_spec, 8, K, {}), "a")
+
+
+class KeepsHalves(PlainKernel):
+    """Takes float16 rows beside any activations."""
+
+    name = "keeps halves"
+
+    def supports(self, query: LinearQuery) -> Verdict:
+        return Verdict.yes() if query.stored == "float16" else Verdict.no("not float16")
+
+    def apply(self, call: LinearCall) -> None:
+        call.out.copy_(call.x @ call.packed.to(call.x.dtype).t())
+
+
+class HalvesProvider:
+    """Offers that kernel."""
+
+    api = "1.0"
+    name = "halves"
+
+    def ops(self) -> dict[str, Callable[..., None]]:
+        return {}
+
+    def linear_kernels(self) -> list[LinearKernel]:
+        return [KeepsHalves()]
+
+
+@pytest.mark.parametrize(
+    ("stored", "providers", "kernels"),
+    [
+        (["float16", "float16"], [HalvesProvider()], ["keeps halves"]),
+        (["float16", "bfloat16"], [HalvesProvider()], ["reference"]),
+        (["float16", "float16"], [], ["reference"]),
+        (["bfloat16", "bfloat16"], [HalvesProvider()], ["reference"]),
+    ],
+)
+def test_rows_of_16_bits_stay_as_stored_where_a_kernel_takes_them(
+    stored: list[str], providers: list[HalvesProvider], kernels: list[str]
+) -> None:
+    factory = LayerFactory("float32", "cpu", 16, OpTable.resolve(providers))
+    layer = factory.linear("gate_up", [Part("m.a", 8), Part("m.b", 4)], K)
+    parts = [torch.randn(n, K).to(getattr(torch, dtype)) for n, dtype in zip((8, 4), stored, strict=True)]
+    for shard, part in enumerate(parts):
+        factory.load("gate_up", shard, "weight", part.clone())
+    factory.finish()
+    assert layer.kernel_names == kernels
+    x, out = torch.randn(3, K), torch.empty(3, 12)
+    layer(out, x)
+    torch.testing.assert_close(out, x @ torch.cat([part.float() for part in parts]).t())

@@ -118,13 +118,18 @@ class MoECall:
 
 @dataclass(frozen=True, slots=True)
 class LinearQuery:
-    """A weight that needs a kernel: its spec (None = plain), N, K, the activation dtype's torch name and the device."""
+    """A weight that needs a kernel: its spec (None = plain), N, K, the activation dtype's torch name and the device.
+
+    `stored` is the dtype of a plain weight's rows where it is another than `dtype`, and of 16 bits: a kernel that takes
+    it multiplies the stored numbers as they are; where none does, rows are cast to `dtype`.
+    """
 
     spec: QuantSpec | None
     out_features: int
     in_features: int
     dtype: str
     device: str
+    stored: str | None = None
 
 
 @dataclass(slots=True)

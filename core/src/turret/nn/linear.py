@@ -65,7 +65,8 @@ class Packer:
         return self.method.params(layer, spec)
 
     def kernel(self, weight: QuantizedWeight, name: str) -> LinearKernel:
-        query = LinearQuery(weight.spec, weight.out_features, weight.in_features, self.dtype, self.device)
+        stored = _other_dtype(weight, self.dtype)
+        query = LinearQuery(weight.spec, weight.out_features, weight.in_features, self.dtype, self.device, stored)
         refusals = []
         for kernel in self.kernels:
             verdict = kernel.supports(query)
@@ -73,6 +74,14 @@ class Packer:
                 return kernel
             refusals.append(f"{kernel.name}: {', '.join(verdict.reasons)}")
         raise LoadError(f"{name}: no linear kernel takes {weight.spec}; " + "; ".join(refusals))
+
+    def keeps(self, weight: QuantizedWeight) -> bool:
+        """Whether some kernel takes a plain weight of 16 bits as it is stored, in another dtype than the model's."""
+        stored = _other_dtype(weight, self.dtype)
+        if stored not in ("float16", "bfloat16"):
+            return False
+        query = LinearQuery(None, weight.out_features, weight.in_features, self.dtype, self.device, stored)
+        return any(kernel.supports(query).ok for kernel in self.kernels)
 
     def canonical(self, weight: QuantizedWeight) -> QuantizedWeight:
         """On the device and in the layout its spec names; plain weights stay as given until they are stacked."""
@@ -237,7 +246,9 @@ def _alike(a: QuantizedWeight, b: QuantizedWeight) -> bool:
 def _stack(group: list[QuantizedWeight], packer: Packer) -> QuantizedWeight:
     first = group[0]
     if first.spec is None:
-        params = {"weight": _cast_rows([weight.params["weight"] for weight in group], packer)}
+        rows = [weight.params["weight"] for weight in group]
+        kept = all(part.dtype == rows[0].dtype for part in rows) and packer.keeps(first)
+        params = {"weight": _cast_rows(rows, rows[0].dtype if kept else torch_dtype(packer.dtype), packer)}
     elif len(group) == 1:
         return first
     else:
@@ -245,10 +256,17 @@ def _stack(group: list[QuantizedWeight], packer: Packer) -> QuantizedWeight:
     return QuantizedWeight(first.spec, sum(weight.out_features for weight in group), first.in_features, params)
 
 
-def _cast_rows(parts: list[Tensor], packer: Packer) -> Tensor:
-    """Plain parts [N_i, K] as one [N, K] of the model's dtype, cast and stacked in one copy: a cast of each part on the
-    way would double a layer's memory while it loads. One part that fits already is not copied."""
-    dtype = torch_dtype(packer.dtype)
+def _other_dtype(weight: QuantizedWeight, dtype: str) -> str | None:
+    """The dtype of a plain weight's rows if it is another than the model's."""
+    if weight.spec is not None:
+        return None
+    stored = str(weight.params["weight"].dtype).removeprefix("torch.")
+    return None if stored == dtype else stored
+
+
+def _cast_rows(parts: list[Tensor], dtype: torch.dtype, packer: Packer) -> Tensor:
+    """Plain parts [N_i, K] as one [N, K] of one dtype, cast and stacked in one copy: a cast of each part on the way
+    would double a layer's memory while it loads. One part that fits already is not copied."""
     if len(parts) == 1 and parts[0].dtype == dtype:
         return parts[0].to(device=packer.device)
     stacked = staging((sum(len(p) for p in parts), parts[0].shape[1]), dtype, packer.device)

@@ -29,6 +29,8 @@ class PlainKernel:
     name = "reference"
 
     def supports(self, query: LinearQuery) -> Verdict:
+        if query.stored is not None:
+            return Verdict.no(f"rows are {query.stored}")
         return Verdict.yes() if query.spec is None else Verdict.no("quantized weight")
 
     def pack(self, weight: QuantizedWeight) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from turret.contracts import OP_NAMES, LinearCall, LinearQuery, OpProvider, QuantizedWeight, Routing, SampleRow
 from turret.nn.ops import REFERENCE_OPS
+from turret.testing.canonical import check_quantized
 from turret.testing.cases import Case, NotApplicable, Subject
 
 __all__ = ["build", "check_linears", "check_ops"]
@@ -27,6 +28,7 @@ Arguments = Callable[[Callable[..., Tensor], int], tuple[Any, ...]]
 def build(subject: Subject) -> Iterator[Case]:
     yield subject.case("numeric", "ops", check_ops, subject.load)
     yield subject.case("numeric", "linears", check_linears, subject.load)
+    yield subject.case("numeric", "quantized_linears", check_quantized, subject.load)
 
 
 def _inputs() -> Mapping[str, Arguments]:

@@ -14,7 +14,7 @@ import torch
 
 from turret.contracts import ConfigPatch, ConfigView, DeviceInfo, MemoryInfo, OpProvider
 from turret.plugins.kinds import KINDS
-from turret.testing import ops
+from turret.testing import canonical, ops
 from turret.testing.cases import Case, NotApplicable, Subject
 from turret.testing.tiny import Setting, tiny_decoder
 
@@ -52,6 +52,7 @@ def build(subject: Subject) -> Iterator[Case]:
     yield subject.case("lifecycle", "worker_starts", _worker, subject)
     yield subject.case("numeric", "ops", _ops, subject)
     yield subject.case("numeric", "linears", _linears, subject)
+    yield subject.case("numeric", "quantized_linears", _quantized, subject)
     yield subject.case("end_to_end", "tiny_model_same_logits", _tiny, subject)
 
 
@@ -131,6 +132,11 @@ def _ops(subject: Subject) -> None:
 def _linears(subject: Subject) -> None:
     provider = _provider(subject)
     ops.check_linears(lambda: provider)
+
+
+def _quantized(subject: Subject) -> None:
+    provider = _provider(subject)
+    canonical.check_quantized(lambda: provider)
 
 
 def _tiny(subject: Subject) -> None:

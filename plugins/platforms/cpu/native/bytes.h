@@ -37,11 +37,11 @@ TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), index);
 }
 TC_INLINE vf vload_half(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
-// The two float16 halves of each lane.
-TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
-  const __m512i u = _mm512_loadu_si512(p);
-  even = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(u));
-  odd = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(u, 16)));
+// Two floats, over and over.
+TC_INLINE vf vpair(const float* p) {
+  double both;
+  std::memcpy(&both, p, 8);
+  return _mm512_castpd_ps(_mm512_set1_pd(both));
 }
 // 8-bit floats (e4m3, finite), by way of float16, whose exponents lie 8 higher.
 TC_INLINE vf vload_e4m3(const uint8_t* p) {
@@ -85,13 +85,10 @@ TC_INLINE vi vbytes_of(const uint8_t* table, vi index) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)table)), index);
 }
 TC_INLINE vf vload_half(const uint16_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
-TC_INLINE vf vhalf_lanes(__m256i u) {  // float16 in the low halves of lanes
-  return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(u, u), 0x08)));
-}
-TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
-  const __m256i u = _mm256_loadu_si256((const __m256i*)p);
-  even = vhalf_lanes(_mm256_and_si256(u, _mm256_set1_epi32(0xffff)));
-  odd = vhalf_lanes(_mm256_srli_epi32(u, 16));
+TC_INLINE vf vpair(const float* p) {
+  double both;
+  std::memcpy(&both, p, 8);
+  return _mm256_castpd_ps(_mm256_set1_pd(both));
 }
 TC_INLINE vf vload_e4m3(const uint8_t* p) {
   const __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i*)p));
@@ -138,12 +135,7 @@ TC_INLINE vf vload_half(const uint16_t* p) {
   std::memcpy(h, p, 8);
   return vf{from_f16(h[0]), from_f16(h[1]), from_f16(h[2]), from_f16(h[3])};
 }
-TC_INLINE void vhalf_pairs(const uint16_t* p, vf& even, vf& odd) {
-  uint16_t h[8];
-  std::memcpy(h, p, 16);
-  even = vf{from_f16(h[0]), from_f16(h[2]), from_f16(h[4]), from_f16(h[6])};
-  odd = vf{from_f16(h[1]), from_f16(h[3]), from_f16(h[5]), from_f16(h[7])};
-}
+TC_INLINE vf vpair(const float* p) { return vf{p[0], p[1], p[0], p[1]}; }
 TC_INLINE vf vload_e4m3(const uint8_t* p) {
   uint16_t h[4];
   for (int i = 0; i < 4; i++) h[i] = uint16_t((p[i] & 0x7f) << 7 | (p[i] & 0x80) << 8);

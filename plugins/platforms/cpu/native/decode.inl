@@ -97,7 +97,7 @@ static void decode_unit(const Packed& w, const uint8_t* unit, float* out) {
   }
 }
 
-// Values [k0, k0 + count) of a panel as float32 [count][32]. k0 is a multiple of kChunk.
+// Values [k0, k0 + count) of a panel as float32 [count][32]. k0 is a multiple of kChunk. Float16 is not decoded so.
 static const float* decoded_chunk(const Packed& w, const uint8_t* panel, int64_t k0, int64_t count, float* out) {
   if (w.kind == kF32) return reinterpret_cast<const float*>(panel) + k0 * kPanel;
   if (w.kind == kBF16) {
@@ -106,17 +106,6 @@ static const float* decoded_chunk(const Packed& w, const uint8_t* panel, int64_t
       for (int c = 0; c < kPanel; c += kWidth) {
         vf even, odd;
         vpairs(pairs + (p * kPanel + c) * 2, even, odd);
-        vstore(out + 2 * p * kPanel + c, even);
-        vstore(out + (2 * p + 1) * kPanel + c, odd);
-      }
-    return out;
-  }
-  if (w.kind == kF16) {
-    const auto* pairs = reinterpret_cast<const uint16_t*>(panel) + k0 * kPanel;
-    for (int64_t p = 0; p < count / 2; p++)
-      for (int c = 0; c < kPanel; c += kWidth) {
-        vf even, odd;
-        vhalf_pairs(pairs + (p * kPanel + c) * 2, even, odd);
         vstore(out + 2 * p * kPanel + c, even);
         vstore(out + (2 * p + 1) * kPanel + c, odd);
       }

@@ -2,13 +2,6 @@
 // checkpoints made for 8-bit weights and activations ask for. Products of a whole row are summed exactly in int32 and
 // scaled once.
 
-#if defined(__AVX512F__)
-constexpr int kTokenRows = 12;
-#elif defined(__AVX2__)
-constexpr int kTokenRows = 4;
-#else
-constexpr int kTokenRows = 2;
-#endif
 constexpr int64_t kMostTokenSums = int64_t(1) << 16;  // values along K whose products with bytes an int32 holds for sure
 
 static bool token_serves(const LinearArgs& a) {
@@ -70,34 +63,27 @@ static void round_token(const LinearArgs& a, int64_t row, uint8_t* to) {
   *reinterpret_cast<TokenHead*>(to) = {largest / 127.f, kWideDot ? -128 * sum : 0};
 }
 
-// Columns [column, column + 2 kWidth) of a panel for up to kTokenRows rows.
+// Columns [column, column + 2 kWidth) of a panel for up to kInt8Rows rows.
 template <int R>
-static void token_tile(const Packed& w, const uint8_t* panel, int column, const uint8_t* x, int64_t stride, float* acc) {
-  constexpr bool SIGNED = signed_codes(8, false);
-  const int64_t units = w.units(), code_offset = w.code_offset();
+static void token_tile(const Packed& w, const uint8_t* panel, int column, const uint8_t* x, int64_t stride, bool cold, float* acc) {
+  const int runs = w.unit / 32;
+  const int64_t units = w.units(), code_offset = w.code_offset(), run_bytes = w.run_bytes();
   vi s[R][2];
   for (int r = 0; r < R; r++) s[r][0] = s[r][1] = vset_bits(reinterpret_cast<const TokenHead*>(x + r * stride)->offset);
   const uint8_t *unit = panel, *at = x + sizeof(TokenHead);
   for (int64_t u = 0; u < units; u++, unit += w.unit_bytes) {
-    const uint8_t* line = unit + code_offset + 4 * column;
-    for (int q = 0; q < w.unit / 4; q++, line += 4 * kPanel, at += 4) {
-      if (column == 0) {
-        vfetch(line + kInt8Ahead);
-        vfetch(line + kInt8Ahead + 64);
-      }
-      vi codes[2];
-      for (int v = 0; v < 2; v++) {
-        const vi stored = vload_bits(line + v * 4 * kWidth);
-        codes[v] = SIGNED ? vxor_bits(stored, vset_bits(int32_t(0x80808080u))) : stored;
-      }
-#pragma GCC unroll 12
-      for (int r = 0; r < R; r++) {
-        int32_t four;
-        std::memcpy(&four, at + r * stride, 4);
-        const vi b = vset_bits(four);
-        s[r][0] = add_dot<SIGNED>(s[r][0], codes[0], b);
-        s[r][1] = add_dot<SIGNED>(s[r][1], codes[1], b);
-      }
+    const uint8_t* run = unit + code_offset + 4 * column;
+    for (int g = 0; g < runs; g++, run += run_bytes, at += 32) {
+      if (R <= 2 || cold)
+        for (int i = 0; i < 1024; i += 64) vfetch(run + kInt8Ahead + i);
+      add_bytes<R, 8, false, 0>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 1>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 2>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 3>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 4>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 5>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 6>(run, nullptr, at, stride, s);
+      add_bytes<R, 8, false, 7>(run, nullptr, at, stride, s);
     }
   }
   for (int v = 0; v < 2; v++) {
@@ -107,14 +93,14 @@ static void token_tile(const Packed& w, const uint8_t* panel, int column, const 
   }
 }
 
-using TokenTile = void (*)(const Packed&, const uint8_t*, int, const uint8_t*, int64_t, float*);
-static const TokenTile kTokenTiles[kTokenRows + 1] = {
+using TokenTile = void (*)(const Packed&, const uint8_t*, int, const uint8_t*, int64_t, bool, float*);
+static const TokenTile kTokenTiles[kInt8Rows + 1] = {
     nullptr, token_tile<1>, token_tile<2>,
 #if defined(__AVX2__)
     token_tile<3>, token_tile<4>,
 #endif
 #if defined(__AVX512F__)
-    token_tile<5>, token_tile<6>, token_tile<7>, token_tile<8>, token_tile<9>, token_tile<10>, token_tile<11>, token_tile<12>,
+    token_tile<5>, token_tile<6>,
 #endif
 };
 
@@ -127,7 +113,8 @@ static void token_row(const LinearArgs& a, int64_t from, int64_t to) {
 static void token_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1) {
   const Packed& w = *a.w;
   const int64_t stride = TokenMemory(a).stride;
-  finish_rows<kTokenRows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool, float* acc) {
-    for (int c = 0; c < kPanel; c += kStripe) kTokenTiles[rows](w, w.panel(at), c, a.scratch + row * stride, stride, acc);
+  finish_rows<kInt8Rows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool cold, float* acc) {
+    for (int c = 0; c < kPanel; c += kStripe)
+      kTokenTiles[rows](w, w.panel(at), c, a.scratch + row * stride, stride, cold && c == 0, acc);
   });
 }

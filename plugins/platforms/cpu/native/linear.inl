@@ -31,8 +31,7 @@ static Driver driver_of(const LinearArgs& a) {
 
 // Rows of a tile, by which the work is cut.
 static int tile_rows(Driver driver) {
-  if (driver == Driver::kToken) return kTokenRows;
-  if (driver == Driver::kInt8) return kInt8Rows;
+  if (driver == Driver::kInt8 || driver == Driver::kToken) return kInt8Rows;
 #if defined(__AVX512BF16__)
   if (driver == Driver::kDot) return kPlainRows;
 #endif

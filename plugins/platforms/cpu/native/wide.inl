@@ -1,7 +1,13 @@
-// Linears by float32 multiply-add on weights decoded to float32: float32 activations, and every level without bf16 dot
-// products.
+// Linears by float32 multiply-add on weights decoded to float32: float32 activations, float16 weights, and every level
+// without bf16 dot products.
 
 constexpr int kStripe = 2 * kWidth;  // columns that a tile holds in two vectors
+#if defined(__AVX512F__)
+constexpr int kHalfRows = 6;  // float16 takes four vectors of sums
+#else
+constexpr int kHalfRows = 2;
+#endif
+constexpr int64_t kHalfAhead = 2560;  // bytes by which float16 weights are prefetched
 #if defined(__AVX512F__)
 constexpr int kWideRows = 12;
 #elif defined(__AVX2__)
@@ -75,6 +81,40 @@ static void wide_row(const LinearArgs& a, int64_t from, int64_t to) {
   for (int64_t k = w.k; k < w.k_padded; k++) row[k] = 0;
 }
 
+// Columns [column, column + kStripe) of a panel of float16, whose pairs along K stand side by side in a vector: even and odd
+// values add up apart.
+template <int R>
+static void half_tile(const float* x, int64_t x_stride, const uint16_t* w, int64_t pairs, float* acc) {
+  vf s[R][4];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 4; v++) s[r][v] = vset(0.f);
+  for (int64_t p = 0; p < pairs; p++, w += 2 * kPanel) {
+    vf weight[4];
+    for (int v = 0; v < 4; v++) weight[v] = vload_half(w + v * kWidth);
+    vfetch(reinterpret_cast<const uint8_t*>(w) + kHalfAhead);
+    vfetch(reinterpret_cast<const uint8_t*>(w) + kHalfAhead + 64);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; r++) {
+      const vf b = vpair(x + r * x_stride + 2 * p);
+      for (int v = 0; v < 4; v++) s[r][v] = vfma(weight[v], b, s[r][v]);
+    }
+  }
+  alignas(64) float lane[kWidth];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 4; v++) {
+      vstore(lane, s[r][v]);
+      for (int i = 0; i < kWidth / 2; i++) acc[r * kPanel + v * kWidth / 2 + i] = lane[2 * i] + lane[2 * i + 1];
+    }
+}
+
+using HalfTile = void (*)(const float*, int64_t, const uint16_t*, int64_t, float*);
+static const HalfTile kHalfTiles[kHalfRows + 1] = {
+    nullptr, half_tile<1>, half_tile<2>,
+#if defined(__AVX512F__)
+    half_tile<3>, half_tile<4>, half_tile<5>, half_tile<6>,
+#endif
+};
+
 // An item of the grid; `own` is the thread's memory.
 static void wide_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1, uint8_t* own) {
   const WideMemory memory(a);
@@ -82,6 +122,14 @@ static void wide_item(const LinearArgs& a, int64_t panel, int64_t r0, int64_t r1
   auto* acc = reinterpret_cast<float*>(own);
   auto* up = reinterpret_cast<float*>(own + memory.sums);
   auto* decoded = reinterpret_cast<float*>(own + 2 * memory.sums);
+  if (a.w->kind == kF16) {
+    finish_rows<kHalfRows>(a, panel, r0, r1, [&](int64_t at, int64_t row, int64_t rows, bool, float* sums) {
+      const auto* weights = reinterpret_cast<const uint16_t*>(a.w->panel(at));
+      for (int c = 0; c < kPanel; c += kStripe)
+        kHalfTiles[rows](xs + row * memory.stride, memory.stride, weights + 2 * c, a.w->k_padded / 2, sums + c);
+    });
+    return;
+  }
   wide_panel(a, xs, memory.stride, panel, r0, r1, decoded, acc);
   if (a.epilogue != kGate) {
     write_panel(a, panel, acc, r0, r1 - r0);

@@ -7,63 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from turret.contracts import LayerSpec, LinearCall, LinearQuery, QuantizedWeight, QuantSpec
-from turret.nn.canonical import canonical_params, dequantize
+from turret.contracts import LinearCall, LinearQuery, QuantizedWeight, QuantSpec
+from turret.nn.canonical import dequantize
+from turret.testing.canonical import CANONICAL_SPECS, canonical_weight
 from turret_platform_cpu.linear import ELEMENTS, INT8, STORE, NativeLinear
 from turret_platform_cpu.native import BadArgumentError, Native, PackedWeight
 
-SPECS = {
-    "int4 groups of 32": QuantSpec("int4", 4, 32, scale_type="float16"),
-    "int4 groups of 64, zero points": QuantSpec("int4", 4, 64, True, "bfloat16"),
-    "int4 groups of 128": QuantSpec("int4", 4, 128, scale_type="bfloat16"),
-    "int4 groups of 128, zero points": QuantSpec("int4", 4, 128, True, "float16"),
-    "int4 groups of 96, zero points": QuantSpec("int4", 4, 96, True, "float32"),
-    "int4 groups of 512": QuantSpec("int4", 4, 512, scale_type="float32"),
-    "int4 rows": QuantSpec("int4", 4, 0, scale_type="float32"),
-    "int4 rows, zero points": QuantSpec("int4", 4, 0, True, "float16"),
-    "int4 act-order": QuantSpec("int4", 4, 128, True, "float16", act_order=True),
-    "int8 rows": QuantSpec("int8", 8, 0, scale_type="float32"),
-    "w8a8": QuantSpec("int8", 8, 0, scale_type="bfloat16", activation_type="int8", activation_granularity="token"),
-    "int8 groups of 128": QuantSpec("int8", 8, 128, scale_type="bfloat16"),
-    "int8 groups of 32, zero points": QuantSpec("int8", 8, 32, True, "float16"),
-    "fp8 rows": QuantSpec("fp8_e4m3", 8, 0, scale_type="float32"),
-    "fp8 blocks of 128": QuantSpec("fp8_e4m3", 8, 128, scale_type="float32"),
-    "fp8 e5m2 rows": QuantSpec("fp8_e5m2", 8, 0, scale_type="bfloat16"),
-    "mxfp8": QuantSpec("fp8_e4m3", 8, 32, scale_type="e8m0"),
-    "mxfp4": QuantSpec("fp4_e2m1", 4, 32, scale_type="e8m0"),
-    "nvfp4": QuantSpec("fp4_e2m1", 4, 16, scale_type="fp8_e4m3"),
-}
-INTEGERS = [name for name, spec in SPECS.items() if not spec.weight_type.startswith("fp8")]
+INTEGERS = [name for name, spec in CANONICAL_SPECS.items() if not spec.weight_type.startswith("fp8")]
 """Formats that meet rounded activations; 8-bit floats are no bytes to multiply."""
 
 SHAPES = [(100, 512), (33, 200), (64, 96), (5, 576)]
 ROWS = (1, 2, 5, 13, 33)
-ERROR = {torch.float32: 2e-6, torch.bfloat16: 4e-3}
-"""Against float64, relative to the largest output; bfloat16's is the rounding of the output."""
-
-
-def weight_of(spec: QuantSpec, out_features: int, in_features: int) -> QuantizedWeight:
-    """Random codes, every finite one among them, with scales of ordinary size."""
-    generator = torch.Generator().manual_seed(out_features + in_features)
-    params: dict[str, Tensor] = {}
-    for name, param in canonical_params(LayerSpec("layer", out_features, in_features), spec).items():
-        dtype = getattr(torch, param.dtype)
-        if name == "order":
-            params[name] = torch.randperm(in_features, generator=generator).to(dtype)
-        elif name == "zero":
-            params[name] = torch.randint(0, 17 if spec.bits == 4 else 256, param.shape, generator=generator).to(dtype)
-        elif name == "scale" and spec.scale_type == "e8m0":
-            params[name] = torch.randint(118, 128, param.shape, generator=generator).to(dtype)
-        elif name == "codes":
-            bytes_ = torch.randint(0, 256, param.shape, generator=generator).to(torch.uint8)
-            if dtype.is_floating_point:
-                bytes_[bytes_ & 127 >= (124 if spec.weight_type == "fp8_e5m2" else 127)] = 1
-            params[name] = bytes_.view(dtype)
-        else:
-            params[name] = (torch.rand(param.shape, generator=generator) * 0.01 + 0.002).to(dtype)
-    if spec.scale_type == "fp8_e4m3":
-        params["scale"] = (torch.randn(params["scale"].shape, generator=generator) * 40).to(torch.float8_e4m3fn)
-    return QuantizedWeight(spec, out_features, in_features, params)
+ERROR = 2e-6
+"""Against float64, relative to the largest output, which is float32: the rounding of its sums."""
 
 
 def activations(rows: int, in_features: int, dtype: torch.dtype) -> Tensor:
@@ -71,7 +27,7 @@ def activations(rows: int, in_features: int, dtype: torch.dtype) -> Tensor:
 
 
 def product(kernel: NativeLinear, packed: PackedWeight, x: Tensor) -> Tensor:
-    out = torch.full((x.shape[0], packed.out_features), float("nan"), dtype=x.dtype)
+    out = torch.full((x.shape[0], packed.out_features), float("nan"))
     kernel.apply(LinearCall(out, x, packed))
     return out
 
@@ -90,16 +46,16 @@ def rounded(x: Tensor, block: int = 32) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", CANONICAL_SPECS)
 def test_codes_multiply_as_their_dequantized_weight(name: str, dtype: torch.dtype, level: str, native: Native) -> None:
     kernel = NativeLinear(native)
     for shape in SHAPES:
-        weight = weight_of(SPECS[name], *shape)
+        weight = canonical_weight(CANONICAL_SPECS[name], *shape)
         expected, packed = dequantize(weight).double(), kernel.pack(weight)
         for rows in ROWS:
             x = activations(rows, shape[1], dtype)
             got = product(kernel, packed, x)
-            assert error(got, x.double() @ expected.T) < ERROR[dtype], f"{shape}, {rows} rows"
+            assert error(got, x.double() @ expected.T) < ERROR, f"{shape}, {rows} rows"
 
 
 @pytest.mark.parametrize("element", [torch.float32, torch.bfloat16])
@@ -110,7 +66,7 @@ def test_rounded_activations_multiply_as_their_own_values(
     """An act-ordered weight rounds activations in its own order."""
     linear = native.op("tc_linear")
     for shape in SHAPES:
-        weight = weight_of(SPECS[name], *shape)
+        weight = canonical_weight(CANONICAL_SPECS[name], *shape)
         expected, packed = dequantize(weight).double(), NativeLinear(native).pack(weight)
         order = weight.params.get("order", torch.arange(shape[1])).long()
         for rows in ROWS:
@@ -119,13 +75,13 @@ def test_rounded_activations_multiply_as_their_own_values(
             at, kind = (x.data_ptr(), shape[1]), ELEMENTS[element]
             linear(packed.handle, *at, got.data_ptr(), shape[0], rows, 0, kind, 0, 0, INT8, STORE, 0, 0, 0)
             seen = rounded(x[:, order], shape[1] if name == "w8a8" else 32)
-            assert error(got, seen @ expected[:, order].T) < 2e-6, f"{shape}, {rows} rows"
+            assert error(got, seen @ expected[:, order].T) < ERROR, f"{shape}, {rows} rows"
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_stays_so_in_its_row_alone(bad: float, level: str, native: Native) -> None:
     kernel, x = NativeLinear(native, True), activations(3, 200, torch.bfloat16)
-    packed = kernel.pack(weight_of(SPECS["w8a8"], 40, 200))
+    packed = kernel.pack(canonical_weight(CANONICAL_SPECS["w8a8"], 40, 200))
     clean = product(kernel, packed, x)
     x[1, 37] = bad
     got = product(kernel, packed, x)
@@ -133,11 +89,11 @@ def test_what_is_not_finite_stays_so_in_its_row_alone(bad: float, level: str, na
     assert torch.equal(got[[0, 2]], clean[[0, 2]])
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", CANONICAL_SPECS)
 def test_rows_are_the_dequantized_rows_exactly(name: str, level: str, native: Native) -> None:
     kernel = NativeLinear(native)
     for shape in SHAPES:
-        weight = weight_of(SPECS[name], *shape)
+        weight = canonical_weight(CANONICAL_SPECS[name], *shape)
         packed, ids = kernel.pack(weight), torch.tensor([0, shape[0] - 1, 3, 3])
         for dtype in (torch.float32, torch.bfloat16):
             out = torch.empty(len(ids), shape[1], dtype=dtype)
@@ -146,12 +102,12 @@ def test_rows_are_the_dequantized_rows_exactly(name: str, level: str, native: Na
 
 
 @pytest.mark.parametrize("way", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("name", [*SPECS, "float16"])
+@pytest.mark.parametrize("name", [*CANONICAL_SPECS, "float16"])
 def test_a_row_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
     name: str, way: str, level: str, native: Native, threads: Callable[[int], None]
 ) -> None:
     kernel = NativeLinear(native, way == "int8")
-    packed = kernel.pack(half_weight(65, 200) if name == "float16" else weight_of(SPECS[name], 65, 200))
+    packed = kernel.pack(half_weight(65, 200) if name == "float16" else canonical_weight(CANONICAL_SPECS[name], 65, 200))
     x = activations(50, 200, torch.float32 if way == "float32" else torch.bfloat16)
     threads(1)
     whole = product(kernel, packed, x)
@@ -161,11 +117,11 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
             assert torch.equal(product(kernel, packed, x[start : start + rows]), whole[start : start + rows])
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", CANONICAL_SPECS)
 def test_packed_codes_stay_small(name: str, native: Native) -> None:
     """Their own bits, a scale for each group or for 256 values, and a zero point."""
-    spec = SPECS[name]
-    packed = NativeLinear(native).pack(weight_of(spec, 256, 1024))
+    spec = CANONICAL_SPECS[name]
+    packed = NativeLinear(native).pack(canonical_weight(spec, 256, 1024))
     scale_bits = 32 if spec.scale_type in ("float32", "fp8_e4m3") else 16
     values = min(256, (spec.group_size or 256) & -(spec.group_size or 256))
     extra = 32 / 256 + 8 / 16 if name == "nvfp4" else (scale_bits + 16 * spec.zero_points) / values
@@ -190,16 +146,16 @@ def test_float16_weights_stay_what_they_are(
     assert packed.bytes == 2 * (-(-shape[0] // 32) * 32) * (-(-shape[1] // 2) * 2)
     for rows in ROWS:
         x = activations(rows, shape[1], dtype)
-        assert error(product(kernel, packed, x), x.double() @ weight.params["weight"].double().T) < ERROR[dtype]
+        assert error(product(kernel, packed, x), x.double() @ weight.params["weight"].double().T) < ERROR
     looked_up = torch.empty(2, shape[1])
     kernel.rows(packed, torch.tensor([0, shape[0] - 1]), looked_up)
     assert torch.equal(looked_up, weight.params["weight"][[0, -1]].float())
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", CANONICAL_SPECS)
 def test_every_format_is_served(name: str, native: Native) -> None:
     for dtype in ("float32", "bfloat16"):
-        assert NativeLinear(native).supports(LinearQuery(SPECS[name], 64, 200, dtype, "cpu")).ok
+        assert NativeLinear(native).supports(LinearQuery(CANONICAL_SPECS[name], 64, 200, dtype, "cpu")).ok
 
 
 @pytest.mark.parametrize(
@@ -219,7 +175,7 @@ def test_what_is_not_served_is_refused_with_a_reason(spec: QuantSpec, reason: st
 
 
 def _spoilt(name: str, param: str, value: float) -> QuantizedWeight:
-    weight = weight_of(SPECS[name], 40, 256)
+    weight = canonical_weight(CANONICAL_SPECS[name], 40, 256)
     numbers = weight.params[param]
     (numbers.view(torch.uint8) if numbers.itemsize == 1 else numbers)[3, 1] = value
     return weight
@@ -243,14 +199,14 @@ def test_numbers_that_are_not_finite_are_refused(name: str, param: str, value: f
 
 def test_an_order_that_is_none_is_refused(native: Native) -> None:
     for bad in (256, -1, 7):
-        weight = weight_of(SPECS["int4 act-order"], 8, 256)
+        weight = canonical_weight(CANONICAL_SPECS["int4 act-order"], 8, 256)
         weight.params["order"][:2] = torch.tensor([7, bad], dtype=torch.int32)
         with pytest.raises(BadArgumentError, match="not finite, or its columns' order is none"):
             NativeLinear(native).pack(weight)
 
 
 def test_a_weight_of_the_wrong_shape_is_refused(native: Native) -> None:
-    weight = weight_of(SPECS["int4 groups of 128"], 8, 256)
+    weight = canonical_weight(CANONICAL_SPECS["int4 groups of 128"], 8, 256)
     weight.params["scale"] = weight.params["scale"][:, :1]
     with pytest.raises(ValueError, match=r"int4 weight holds .* expected"):
         NativeLinear(native).pack(weight)
@@ -259,7 +215,7 @@ def test_a_weight_of_the_wrong_shape_is_refused(native: Native) -> None:
 def test_packed_codes_are_kept_and_placed_again(native: Native) -> None:
     """With an order of columns behind them."""
     kernel = NativeLinear(native)
-    packed = kernel.pack(weight_of(SPECS["int4 act-order"], 40, 256))
+    packed = kernel.pack(canonical_weight(CANONICAL_SPECS["int4 act-order"], 40, 256))
     header, memory = kernel.store(packed)
     again, place = kernel.restore(header)
     place[:] = memory
@@ -268,10 +224,10 @@ def test_packed_codes_are_kept_and_placed_again(native: Native) -> None:
 
 
 def test_tensor_scales_are_rows_of_the_same(native: Native) -> None:
-    spec = replace(SPECS["fp8 rows"], group_size=-1)
-    weight = weight_of(spec, 40, 96)
+    spec = replace(CANONICAL_SPECS["fp8 rows"], group_size=-1)
+    weight = canonical_weight(spec, 40, 96)
     weight.params["scale"][:] = 0.003
     x = activations(3, 96, torch.float32)
     kernel = NativeLinear(native)
     got = product(kernel, kernel.pack(weight), x)
-    assert error(got, x.double() @ (weight.params["codes"].double() * float(torch.tensor(0.003))).T) < 2e-6
+    assert error(got, x.double() @ (weight.params["codes"].double() * float(torch.tensor(0.003))).T) < ERROR

@@ -87,6 +87,8 @@ class NativeLinear:
             reasons.append(f"device {query.device} is not cpu")
         if query.dtype not in ("float32", "bfloat16"):
             reasons.append(f"activations are {query.dtype}, served are float32 and bfloat16")
+        if query.stored not in (None, "float16", "bfloat16"):
+            reasons.append(f"rows are {query.stored}, served are float16, bfloat16 and those of the activations' type")
         if query.spec is not None:
             reasons += _refused(query.spec, query.in_features)
         return Verdict.no(*reasons) if reasons else Verdict.yes()
