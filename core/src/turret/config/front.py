@@ -46,11 +46,12 @@ class ServerConfig:
     endpoints: list[str] | None = opt(None, "APIs beside OpenAI's: endpoint plugins by name; unset: messages and "
                                             "responses, where installed.")
     reasoning_parser: str | None = opt(
-        None, "Reasoning parser plugin that splits reasoning from the answer; auto: the one that knows the model's chat "
-              "template.")
+        None, "Reasoning parser plugin that splits reasoning from the answer; auto: the one that knows the model's "
+              "chat template.")
     tool_call_parser: str | None = opt(
         None, "Tool parser plugin that reads the model's tool calls; auto: the one that knows its chat template.")
-    tool_parser_plugin: str | None = opt(None, "Python file that defines tool parsers, to name with --tool-call-parser.")
+    tool_parser_plugin: str | None = opt(None, "Python file that defines tool parsers, to name with "
+                                               "--tool-call-parser.")
     reasoning_parser_plugin: str | None = opt(None, "Python file that defines reasoning parsers, to name with "
                                                     "--reasoning-parser.")
     enable_auto_tool_choice: bool = opt(False, "Let the model call tools; needs --tool-call-parser.")

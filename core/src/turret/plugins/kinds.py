@@ -64,7 +64,7 @@ KINDS: Mapping[str, Kind] = _table(
     Kind("speculator", "turret.speculators", "1.0", _roles(WORKER)),
     Kind("policy", "turret.policies", "1.1", _roles(ENGINE)),
     Kind("logits_processor", "turret.logits_processors", "1.0", _roles(WORKER)),
-    Kind("endpoint", "turret.endpoints", "1.0", _roles(FRONT), opt_in=True),
+    Kind("endpoint", "turret.endpoints", "1.1", _roles(FRONT), opt_in=True),
     Kind("metrics", "turret.metrics", "1.0", _roles(FRONT)),
     Kind("hook", "turret.hooks", "1.0", _roles(FRONT)),
 )

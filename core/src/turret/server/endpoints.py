@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -41,16 +40,9 @@ from turret.server.open_calls import id_prefix
 from turret.server.state import CallContext, ServerState
 from turret.server.wire import ChatRequest
 
-__all__ = ["endpoint_routes"]
+__all__ = ["ChatHost", "endpoint_routes"]
 
 log = logging.getLogger("turret.server")
-
-
-@dataclass(frozen=True, slots=True)
-class _Call(EndpointCall):
-    """A call and the HTTP request it came with."""
-
-    request: Request | None = None
 
 
 class _Answer:
@@ -84,7 +76,7 @@ class _Answer:
         return ChatUsage(run.job.num_prompt_tokens, run.num_cached_tokens, run.num_output_tokens, thought)
 
 
-class _Host:
+class ChatHost:
     """See `EndpointHost`."""
 
     def __init__(self, state: ServerState, prefix: str) -> None:
@@ -104,18 +96,17 @@ class _Host:
         return len((await render(self._state, chat)).token_ids)
 
     def _begin(self, call: EndpointCall, body: Mapping[str, Any]) -> tuple[CallContext, ChatRequest]:
-        assert isinstance(call, _Call) and call.request is not None, "calls are made here"
         try:
             chat = msgspec.convert(body, ChatRequest)
         except msgspec.ValidationError as error:
             raise RequestError(f"what this request comes to is no chat completion: {error}") from error
-        return self._state.begin(call.request, chat), chat
+        return self._state.begin(call, chat), chat
 
 
 def endpoint_routes(state: ServerState, endpoint: Endpoint) -> APIRouter:
     """A router with the paths of one endpoint."""
     router = APIRouter()
-    for route in endpoint.routes(_Host(state, id_prefix(endpoint))):
+    for route in endpoint.routes(ChatHost(state, id_prefix(endpoint))):
         router.add_api_route(
             route.path, _handler(state, route), methods=[route.method], response_class=Response,
             description=route.about, name=f"{route.method} {route.path}",
@@ -148,13 +139,12 @@ def _handler(state: ServerState, route: EndpointRoute) -> Any:
 
 async def _answered(state: ServerState, route: EndpointRoute, request: Request) -> Response:
     state.check_open()
-    call = _Call(
+    call = EndpointCall(
         body=await read_json(request) if route.method == "POST" else None,
         query=dict(request.query_params),
         path={name: str(value) for name, value in request.path_params.items()},
         headers={name.lower(): value for name, value in request.headers.items()},
         tenant=state.tenant(request),
-        request=request,
     )
     made = await while_connected(request, _made(route, call))
     if isinstance(made, EndpointAnswer):

@@ -21,6 +21,7 @@ from turret.plugins.events import Shutdown
 from turret.server.app import create_app, state_of
 from turret.server.http_protocol import HttpLimits, bounded_http
 from turret.server.lifecycle import Lifecycle
+from turret.server.listeners import Listeners
 from turret.server.listening import Listener
 from turret.server.parts import ServerParts
 from turret.server.request_log import tell_metrics, tell_pace
@@ -125,12 +126,15 @@ async def run_server(
     state = state_of(app)
     web = _uvicorn_config(app, config.server, listener.tls)
     server = HttpServer(web, state.lifecycle, config.server.shutdown_timeout, ready, options.signals)
+    listeners = Listeners(state, parts.endpoints)
     tasks = _spokesman(parts, config, state.lifecycle) if options.alone else []
     if listener.tls is not None and config.tls.enable_ssl_refresh:
         tasks.append(asyncio.ensure_future(watch_tls(listener.tls)))
     try:
+        await listeners.start()
         await server.serve(sockets=[listener.sock])
     finally:
+        await listeners.stop()
         parts.hooks.notify("shutdown", Shutdown("the server was stopped"))
         for task in tasks:
             task.cancel()

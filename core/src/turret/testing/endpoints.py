@@ -89,6 +89,8 @@ def _of(subject: Subject) -> Sequence[EndpointRoute]:
 def _routes(subject: Subject) -> None:
     """Absolute paths, none twice, each with a line for the document."""
     routes = _of(subject)
+    if not routes and hasattr(subject.load(), "listener"):
+        raise NotApplicable("it listens for itself and has no paths")
     assert routes, "an endpoint without a path does nothing"
     assert all(route.path.startswith("/") and route.about for route in routes)
     assert len({(route.method, route.path) for route in routes}) == len(routes)

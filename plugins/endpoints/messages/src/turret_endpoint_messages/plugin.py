@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from turret.contracts import (
+    ChatAnswer,
     EndpointAnswer,
     EndpointCall,
     EndpointFault,
@@ -40,7 +41,7 @@ class MessagesEndpoint:
 
         async def messages(call: EndpointCall) -> EndpointAnswer | EndpointStream:
             body = _read(call.body, MessagesRequest)
-            answer = await host.chat(call, chat_body(body))
+            answer = await _begun(host, call, chat_body(body))
             if body.stream:
                 return EndpointStream(stream_of(answer), _error_event)
             return EndpointAnswer(await message_of(answer))
@@ -53,6 +54,17 @@ class MessagesEndpoint:
             EndpointRoute("POST", "/v1/messages", messages, _error, "Answer a conversation in Anthropic's shape."),
             EndpointRoute("POST", "/v1/messages/count_tokens", count, _error, "Count the tokens of a prompt."),
         ]
+
+
+async def _begun(host: EndpointHost, call: EndpointCall, chat: dict[str, Any]) -> ChatAnswer:
+    """The answer. A budget for thinking is kept where the server can tell thinking from the answer; where it cannot
+    there is nothing to bound, and clients that always send one are answered all the same."""
+    try:
+        return await host.chat(call, chat)
+    except RequestError as error:
+        if error.param != "max_thinking_tokens" or chat.pop("max_thinking_tokens", None) is None:
+            raise
+        return await host.chat(call, chat)
 
 
 def _read(body: Any, shape: type[T]) -> T:

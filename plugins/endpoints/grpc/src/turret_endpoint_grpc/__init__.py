@@ -1,0 +1,1 @@
+"""turret over gRPC: completions on the handler of the HTTP routes, with health and reflection."""
