@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # what tests share lies beside them
 TURRET_BIN = os.environ.get("TURRET_BIN", "")
 """Where turret is installed; the clients run in another environment."""
 START_SECONDS = 180.0

@@ -80,6 +80,10 @@ ANSWERS: tuple[tuple[tuple[str, ...], str, str, str, str], ...] = (
     (("openai_gptoss", "gpt-oss"), "",
      "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>",
      "", "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>"),
+    (("openai_gptoss", "gpt-oss"), "<|start|>assistant",
+     " to=functions.f<|channel|>commentary json<|message|>{}<|call|>"
+     "<|start|>assistant<|channel|>analysis<|message|>a<|end|>",
+     "a", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>"),
     (("cohere_command4",), "<|START_THINKING|>", "a<|END_THINKING|><|START_TEXT|>b<|END_TEXT|>", "a", "b"),
     (("cohere_command3",), "<|START_THINKING|>", "a<|END_THINKING|><|START_RESPONSE|>b<|END_RESPONSE|>", "a", "b"),
     (("apertus2509",), "", "<|inner_prefix|>a<|inner_suffix|>b<|inner_prefix|>c<|inner_suffix|>d", "ac", "bd"),

@@ -21,6 +21,18 @@ RECIPIENT = re.compile(r"to=functions\.")
 WORD = re.compile(r"\s*(?P<word>\w*)")
 
 
+def first_header(source: Source) -> Reading[str | None]:
+    """The header of the first frame, of which the prompt holds the start: a recipient may stand before the channel."""
+    source.keep()
+    yield from source.space()
+    if (yield from source.is_next("to=functions.")):
+        _, end = yield from source.text_to(Marks((MESSAGE, *ENDS)))
+        if end == MESSAGE:
+            return source.since_kept().removesuffix(MESSAGE)
+    source.back(len(source.since_kept()))
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Harmony:
     """<|channel|>NAME<|message|>BODY<|end|>: the channel `analysis` is reasoning, and may come back between calls."""
@@ -39,6 +51,9 @@ class Harmony:
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""
         marks = Marks((START, CHANNEL, MESSAGE, *ENDS))
+        header = yield from first_header(source)
+        if header is not None:
+            yield from self._body(source, split, header)
         while True:
             mark = yield from source.flow(marks, split.content)
             if mark is None:

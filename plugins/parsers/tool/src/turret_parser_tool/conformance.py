@@ -78,6 +78,9 @@ ANSWERS: tuple[tuple[str, str, str, tuple[tuple[str, Any], ...]], ...] = (
      '<tool_calls>[{"name":"get_weather","arguments":{"city":"Oslo","days":2}},{"name":"get_weather","'
      'arguments":{"city":"Łódź","days":1}}]</tool_calls>',
      "", (OSLO, LODZ,)),
+    ("openai",
+     ' to=functions.get_weather<|channel|>commentary <|constrain|>json<|message|>{"city": "Oslo", "days": 2}<|call|>',
+     "", (OSLO,)),
     ("nemotron_json",
      '<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}]</TOOLCALL>',
      "", (OSLO,)),

@@ -60,10 +60,16 @@ def _glm(**options: object) -> Pairs:
 
 def _hunyuan(suffix: str) -> Pairs:
     """GLM's tags, each with the suffix that a model's tokenizer has for them."""
-    names = ("tool_call", "arg_key", "arg_value")
-    tags = [f"<{end}{name}{suffix}>" for name in names for end in ("", "/")]
-    around = Around((f"<tool_calls{suffix}>", f"</tool_calls{suffix}>"))
-    return Pairs(*tags, name_end=(f"<tool_sep{suffix}>",), around=around)
+    return Pairs(
+        f"<tool_call{suffix}>",
+        f"</tool_call{suffix}>",
+        f"<arg_key{suffix}>",
+        f"</arg_key{suffix}>",
+        f"<arg_value{suffix}>",
+        f"</arg_value{suffix}>",
+        name_end=(f"<tool_sep{suffix}>",),
+        around=Around((f"<tool_calls{suffix}>", f"</tool_calls{suffix}>")),
+    )
 
 
 QWEN_CODER = _functions("tool_call")
