@@ -86,6 +86,7 @@ def test_a_repeated_prompt_is_cached(llm):
     assert one(llm, {"prompt": prompt, "cache_salt": "mine"}).num_cached_tokens == 0
     metrics = {m.name: m.value for m in llm.get_metrics()}
     assert metrics["turret:prefix_cache_hits_total"] >= 64 and metrics["turret:num_running"] == 0
+    assert metrics["turret:prompt_tokens_cached_total"] >= 64 and metrics["turret:forward_seconds_total"] > 0
 
 
 def test_limits(llm):
@@ -135,6 +136,7 @@ def test_what_is_not_here_says_so(llm, checkpoint):
     for option, words in (
         ({"enable_lora": True}, "adapters"),
         ({"port": 1}, "turret serve"),
+        ({"kv_cache_metrics": True}, "turret serve"),
         ({"nonsense": 1}, "unknown option nonsense"),
         ({"tensor_parallel_size": 2}, "one device"),
     ):

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 __all__ = ["BlockStays", "Residency"]
 
@@ -52,7 +53,7 @@ class Residency:
             now, used = self._clock(), stay.used
             self._seen.lifetimes.append(now - stay.since)
             self._seen.idle.append(now - (used[-1] if used else stay.since))
-            self._seen.reuse_gaps.extend(later - earlier for earlier, later in zip(used, list(used)[1:], strict=False))
+            self._seen.reuse_gaps.extend(later - earlier for earlier, later in pairwise(used))
         if self._draw() < self._share:
             self._stays[block] = _Stay(self._clock())
 

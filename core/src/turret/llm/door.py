@@ -32,8 +32,10 @@ __all__ = ["LLM"]
 _DEFAULTED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 _COUNTERS = (
     "prefix_cache_queries_total", "prefix_cache_hits_total", "preemptions_total", "prompt_tokens_total",
-    "generation_tokens_total",
+    "generation_tokens_total", "prompt_tokens_cached_total", "forward_seconds_total",
 )  # fmt: skip
+_OF_METRICS = frozenset({"kv_cache_metrics", "kv_cache_metrics_sample"})
+"""Options of what only `/metrics` tells."""
 _GAUGES = ("num_running", "num_waiting", "kv_cache_usage")
 
 
@@ -218,7 +220,7 @@ def _end(parts: OfflineParts) -> None:
 
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     """Refuse what this version lacks and what only a server has; drop what asks for nothing."""
-    server_only = {o.field for o in option_table(Config) if o.section in ("server", "tls")}
+    server_only = {o.field for o in option_table(Config) if o.section in ("server", "tls")} | _OF_METRICS
     kept = {}
     for name, value in options.items():
         if name in server_only:

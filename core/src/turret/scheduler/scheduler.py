@@ -39,6 +39,8 @@ from turret.scheduler.tenants import TenantClock
 
 __all__ = ["Scheduler"]
 
+_MOST_UNTOLD = 1 << 16
+"""Sizes of steps that are kept for the next statistics, which offline may never be asked for."""
 _LOOK_AHEAD = 16
 """Waiting requests among which a short one is looked for."""
 
@@ -68,7 +70,7 @@ class Scheduler:
         self._prompt_tokens_cached = 0
         self._forward_seconds = 0.0
         self._generation_tokens = 0
-        self._step_tokens: list[int] = []
+        self._step_tokens: deque[int] = deque(maxlen=_MOST_UNTOLD)
         self._long_prefill = limits.long_prefill
         self._planner = RunningPlanner(limits, kv, self._choose_victim, self._preempt)
         self._admission = Admission(limits, kv)
@@ -150,7 +152,8 @@ class Scheduler:
 
     def stats(self) -> EngineStats:
         """Counters and gauges; lists hold what came since the last call."""
-        step_tokens, self._step_tokens = self._step_tokens, []
+        step_tokens = list(self._step_tokens)
+        self._step_tokens.clear()
         stays = self._kv.block_stays()
         return EngineStats(
             num_running=len(self._running),
