@@ -36,3 +36,10 @@ def test_ai(scripted, node):
     thought = seen["ASK-THOUGHT"]
     assert thought["whole"]["text"] == thought["streamed"]["text"] == "It is 4."
     assert thought["thought"] == ["Two and two.\n"] * 2 and "reasoning-delta" in thought["kinds"]
+
+
+def test_the_demo_model(demo, node):
+    seen = node("demo_node.mjs", demo)
+    for client, reasons in (("anthropic", ("end_turn", "max_tokens")), ("ai", ("stop", "length"))):
+        told = seen[client]
+        assert "Paris" in told["whole"] and told["whole"] == told["streamed"] and told["reason"] in reasons

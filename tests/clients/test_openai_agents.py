@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 from openai import AsyncOpenAI
 from weather import forecast
 
@@ -52,3 +60,11 @@ def test_a_second_turn(agent):
         return await Runner.run(agent, asked)
 
     assert asyncio.run(turns()).final_output == "It is 4."
+
+
+@pytest.mark.parametrize("kind", [OpenAIChatCompletionsModel, OpenAIResponsesModel])
+def test_the_demo_model(demo, kind):
+    model = kind("demo", AsyncOpenAI(base_url=f"{demo}/v1", api_key="none", max_retries=0))
+    settings = ModelSettings(temperature=0, max_tokens=24)
+    agent = Agent("Clerk", instructions="Answer in one sentence.", model=model, model_settings=settings)
+    assert "Paris" in asyncio.run(Runner.run(agent, "What is the capital of France?")).final_output
