@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 
@@ -16,9 +15,7 @@ from turret.contracts import (
     ChatFinish,
     ChatUsage,
     ContentDelta,
-    EndpointAnswer,
     EndpointCall,
-    EndpointFault,
     EndpointStream,
     ParserEvent,
     ReasoningDelta,
@@ -28,7 +25,6 @@ from turret.contracts import (
 )
 from turret.errors import EngineError, RequestError
 from turret.testing.endpoints import ScriptedAnswer, ScriptedHost
-from turret_endpoint_responses.plugin import ResponsesEndpoint
 from turret_endpoint_responses.store import Store, Stored
 
 Part = ParserEvent | ChatFinish
@@ -47,40 +43,8 @@ SAID: tuple[Part, ...] = (ContentDelta("Hello "), ContentDelta("there."), ChatFi
 USAGE = ChatUsage(prompt=10, cached=4, output=6, reasoning=2)
 
 
-class Bench:
-    """The endpoint behind OpenAI's own client, in one event loop that outlives the calls."""
-
-    def __init__(self, parts: Sequence[Part] = SAID, host: ScriptedHost | None = None, **options: int) -> None:
-        self.host = host or ScriptedHost(parts, USAGE)
-        self.loop = asyncio.new_event_loop()
-        self.tenant = "a"
-        self._routes = ResponsesEndpoint(options).routes(self.host)
-        http = httpx2.Client(transport=httpx2.MockTransport(self._send))
-        self.sdk = openai.OpenAI(api_key="k", base_url="http://turret/v1", http_client=http, max_retries=0)
-
-    def _send(self, request: httpx2.Request) -> httpx2.Response:
-        status, media, body = self.loop.run_until_complete(self.respond(request))
-        return httpx2.Response(status, headers={"content-type": media}, content=body)
-
-    async def respond(self, request: httpx2.Request) -> tuple[int, str, bytes]:
-        pieces = request.url.path.split("/")  # "", v1, responses, id, cancel or input_items
-        wanted = "/v1/responses" + "".join(("/{response_id}", f"/{pieces[-1]}")[: len(pieces) - 3])
-        route = next(one for one in self._routes if (one.method, one.path) == (request.method, wanted))
-        body = json.loads(request.content) if request.content else None
-        path = {"response_id": pieces[3]} if len(pieces) > 3 else {}
-        call = EndpointCall(body, dict(request.url.params), path, {}, self.tenant)
-        try:
-            made = await route.handler(call)
-        except RequestError as error:
-            fault = EndpointFault(error.status, "BadRequestError", str(error), error.param)
-            return error.status, "application/json", route.fault(fault)
-        if isinstance(made, EndpointAnswer):
-            return made.status, made.media_type, made.body
-        return 200, "text/event-stream", b"".join([event async for event in made.events])
-
-
-def test_a_whole_response() -> None:
-    response = Bench(SCRIPT).sdk.responses.create(model="m", input="Hi", max_output_tokens=50)
+def test_a_whole_response(new_bench: Any) -> None:
+    response = new_bench(SCRIPT).sdk.responses.create(model="m", input="Hi", max_output_tokens=50)
     thought, message, call = response.output
     assert thought.type == "reasoning" and thought.content is not None and thought.content[0].text == "Let me see."
     assert message.type == "message" and response.output_text == "I look it up."
@@ -92,8 +56,8 @@ def test_a_whole_response() -> None:
     assert response.max_output_tokens == 50
 
 
-def test_the_stream_builds_the_same_response() -> None:
-    bench = Bench(SCRIPT)
+def test_the_stream_builds_the_same_response(new_bench: Any) -> None:
+    bench = new_bench(SCRIPT)
     whole = bench.sdk.responses.create(model="m", input="Hi")
     with bench.sdk.responses.stream(model="m", input="Hi") as stream:
         events = list(stream)
@@ -109,8 +73,8 @@ def test_the_stream_builds_the_same_response() -> None:
     assert sorted(set(numbers)) == list(range(numbers[-1] + 1))
 
 
-def test_the_order_of_events() -> None:
-    with Bench(SCRIPT).sdk.responses.create(model="m", input="Hi", stream=True) as stream:
+def test_the_order_of_events(new_bench: Any) -> None:
+    with new_bench(SCRIPT).sdk.responses.create(model="m", input="Hi", stream=True) as stream:
         names = [event.type.removeprefix("response.") for event in stream]
     assert names == [
         "created", "in_progress",
@@ -123,14 +87,14 @@ def test_the_order_of_events() -> None:
     ]  # fmt: skip
 
 
-def test_cut_off_by_the_limit() -> None:
-    response = Bench([ContentDelta("x"), ChatFinish("length")]).sdk.responses.create(model="m", input="Hi")
+def test_cut_off_by_the_limit(new_bench: Any) -> None:
+    response = new_bench([ContentDelta("x"), ChatFinish("length")]).sdk.responses.create(model="m", input="Hi")
     assert response.status == "incomplete" and response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens" and response.output[0].status == "incomplete"
 
 
-def test_going_on_from_a_response() -> None:
-    bench = Bench(SCRIPT)
+def test_going_on_from_a_response(new_bench: Any) -> None:
+    bench = new_bench(SCRIPT)
     first = bench.sdk.responses.create(model="m", input="Weather?", instructions="Be brief.")
     result = {"type": "function_call_output", "call_id": "call_1", "output": "rain"}
     bench.sdk.responses.create(model="m", previous_response_id=first.id, input=[result])  # type: ignore[list-item]
@@ -142,8 +106,8 @@ def test_going_on_from_a_response() -> None:
     ]
 
 
-def test_kept_forgotten_and_whose_it_is() -> None:
-    bench = Bench()
+def test_kept_forgotten_and_whose_it_is(new_bench: Any) -> None:
+    bench = new_bench()
     kept = bench.sdk.responses.create(model="m", input="Hi")
     assert bench.sdk.responses.retrieve(kept.id).output_text == "Hello there."
     loose = bench.sdk.responses.create(model="m", input="Hi", store=False)
@@ -160,8 +124,8 @@ def test_kept_forgotten_and_whose_it_is() -> None:
         bench.sdk.responses.retrieve(kept.id)
 
 
-def test_a_kept_stream_is_told_again() -> None:
-    bench = Bench()
+def test_a_kept_stream_is_told_again(new_bench: Any) -> None:
+    bench = new_bench()
     with bench.sdk.responses.create(model="m", input="Hi", stream=True) as stream:
         first = list(stream)
     name = first[0].response.id  # type: ignore[union-attr]
@@ -194,9 +158,9 @@ class SlowHost(ScriptedHost):
         return Slow(SAID, USAGE)
 
 
-def test_in_the_background() -> None:
+def test_in_the_background(new_bench: Any) -> None:
     host = SlowHost()
-    bench = Bench(host=host)
+    bench = new_bench(host=host)
     name = bench.sdk.responses.create(model="m", input="Hi", background=True).id
     bench.loop.run_until_complete(asyncio.sleep(0))
     assert bench.sdk.responses.retrieve(name).status == "in_progress"
@@ -208,29 +172,29 @@ def test_in_the_background() -> None:
         bench.sdk.responses.cancel(name)
 
 
-def test_cancelling() -> None:
+def test_cancelling(new_bench: Any) -> None:
     host = SlowHost()
-    bench = Bench(host=host)
+    bench = new_bench(host=host)
     name = bench.sdk.responses.create(model="m", input="Hi", background=True).id
     bench.loop.run_until_complete(asyncio.sleep(0))
     assert bench.sdk.responses.cancel(name).status == "cancelled" and host.closed
     assert bench.sdk.responses.retrieve(name).status == "cancelled"
 
 
-def test_a_stream_of_work_in_the_background_is_followed() -> None:
+def test_a_stream_of_work_in_the_background_is_followed(new_bench: Any) -> None:
     """It goes on without whoever began it; others take the stream up where they want."""
     host = SlowHost()
-    bench = Bench(host=host)
+    bench = new_bench(host=host)
 
     async def run() -> None:
         asked = {"model": "m", "input": "Hi", "background": True, "stream": True}
-        create = next(route for route in bench._routes if route.method == "POST" and route.path == "/v1/responses")
+        create = next(route for route in bench.routes if route.method == "POST" and route.path == "/v1/responses")
         begun = await create.handler(EndpointCall(asked, {}, {}, {}, "a"))
         assert isinstance(begun, EndpointStream)
         first = await anext(begun.events)
         await begun.events.aclose()
         name = json.loads(first.split(b"data: ")[1])["response"]["id"]
-        retrieve = next(route for route in bench._routes if route.method == "GET" and route.path.endswith("_id}"))
+        retrieve = next(route for route in bench.routes if route.method == "GET" and route.path.endswith("_id}"))
         query = {"stream": "true", "starting_after": "2"}
         again = await retrieve.handler(EndpointCall(None, query, {"response_id": name}, {}, "a"))
         assert isinstance(again, EndpointStream)
@@ -243,7 +207,7 @@ def test_a_stream_of_work_in_the_background_is_followed() -> None:
     bench.loop.run_until_complete(asyncio.wait_for(run(), 10))
 
 
-def test_work_that_fails_in_the_background_says_so() -> None:
+def test_work_that_fails_in_the_background_says_so(new_bench: Any) -> None:
     class Failing(ScriptedHost):
         async def chat(self, call: EndpointCall, body: Mapping[str, Any]) -> ChatAnswer:
             class Broken(ScriptedAnswer):
@@ -253,7 +217,7 @@ def test_work_that_fails_in_the_background_says_so() -> None:
 
             return Broken(SAID, USAGE)
 
-    bench = Bench(host=Failing())
+    bench = new_bench(host=Failing())
     with bench.sdk.responses.create(model="m", input="Hi", background=True, stream=True) as stream:
         *_, last = stream
     assert last.type == "response.failed" and last.response.error is not None
@@ -278,13 +242,7 @@ def test_the_store_is_bounded() -> None:
         store.get("c", "t")
 
 
-def translated(**body: Any) -> dict[str, Any]:
-    bench = Bench()
-    bench.sdk.post("/responses", cast_to=object, body={"model": "m", "input": "Hi", **body})
-    return bench.host.bodies[0]
-
-
-def test_fields() -> None:
+def test_fields(translated: Any) -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
     made = translated(
         instructions="Be brief.", max_output_tokens=9, temperature=0.5, top_k=3, tools=[tool], truncation="auto",
@@ -299,7 +257,7 @@ def test_fields() -> None:
     assert made["reasoning_effort"] == "low" and made["response_format"]["json_schema"]["name"] == "n"
 
 
-def test_items() -> None:
+def test_items(translated: Any) -> None:
     parts = [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]
     answer = {"type": "message", "role": "assistant", "content": "c"}
     made = translated(input=[{"role": "user", "content": parts}, answer])
@@ -328,82 +286,21 @@ def test_items() -> None:
         ({"input": 5}, "input"),
     ],
 )
-def test_what_cannot_be_is_refused(body: dict[str, Any], word: str) -> None:
-    bench = Bench()
+def test_what_cannot_be_is_refused(new_bench: Any, body: dict[str, Any], word: str) -> None:
+    bench = new_bench()
     with pytest.raises(openai.BadRequestError, match=word):
         bench.sdk.post("/responses", cast_to=object, body={"model": "m", "input": "Hi", **body})
     assert not bench.host.bodies
 
 
-PATCH = {"type": "custom", "name": "patch", "description": "Change files.",
-         "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}}  # fmt: skip
-SPAWN = {"type": "namespace", "name": "agents", "description": "Others.",
-         "tools": [{"type": "function", "name": "spawn", "parameters": {"type": "object"}}]}  # fmt: skip
-
-
-def test_tools_of_every_kind_are_functions_to_the_model() -> None:
-    """As a coding agent offers them: its own, a group, one that takes text, and one that nobody here can run."""
-    own = {"type": "function", "name": "f", "parameters": {"type": "object"}}
-    search = {"type": "web_search", "external_web_access": True}
-    made = translated(tools=[own, SPAWN, PATCH, search], tool_choice="auto")
-    assert [tool["function"]["name"] for tool in made["tools"]] == ["f", "agents__spawn", "patch"]
-    patch = made["tools"][2]["function"]
-    assert patch["parameters"]["required"] == ["input"] and 'lark grammar:\nstart: "x"' in patch["description"]
-    bench = Bench()
-    response = bench.sdk.responses.create(model="m", input="Hi", tools=[own, search])  # type: ignore[list-item]
-    assert [tool.type for tool in response.tools] == ["function"]
-
-
-def test_choices_among_tools() -> None:
-    tools = [{"type": "function", "name": name} for name in "fg"] + [SPAWN]
-    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}
-    made = translated(tools=tools, tool_choice=allowed)
-    assert [tool["function"]["name"] for tool in made["tools"]] == ["g"] and made["tool_choice"] == "required"
-    made = translated(tools=tools, tool_choice={"type": "function", "name": "spawn", "namespace": "agents"})
-    assert made["tool_choice"]["function"]["name"] == "agents__spawn"
-    assert "tool_choice" not in translated(tool_choice="auto")
-
-
-def test_calls_come_back_as_they_were_declared() -> None:
-    arguments = '{"input": "*** Łódź\\n\\"\\ud83d\\ude00\\\\x"}'
-    script = [
-        ToolCallStart(0, "agents__spawn", "c0"), ToolArgumentsDelta(0, "{}"), ToolCallEnd(0),
-        ToolCallStart(1, "patch", "c1"), *(ToolArgumentsDelta(1, letter) for letter in arguments), ToolCallEnd(1),
-        ToolCallStart(2, "patch", "c2"), ToolArgumentsDelta(2, '{"text": "x"}'), ToolCallEnd(2),
-        ChatFinish("tool_calls"),
-    ]  # fmt: skip
-    bench = Bench(script)
-    asked: dict[str, Any] = {"model": "m", "input": "Hi", "tools": [SPAWN, PATCH]}
-    first = bench.sdk.responses.create(**asked)
-    spawn, patch, strange = first.output
-    assert spawn.type == "function_call" and (spawn.name, spawn.namespace) == ("spawn", "agents")
-    text = '*** Łódź\n"😀\\x'
-    assert patch.type == "custom_tool_call" and (patch.name, patch.input) == ("patch", text)
-    assert strange.type == "custom_tool_call" and strange.input == '{"text": "x"}'
-    with bench.sdk.responses.create(**asked, stream=True) as stream:
-        events = list(stream)
-    deltas = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
-    assert "".join(deltas[:-1]) == text and len(deltas) > 10 and deltas[-1] == strange.input
-    done = [event.input for event in events if event.type == "response.custom_tool_call_input.done"]
-    assert done == [text, strange.input]
-    # The next turn shows the model what it wrote.
-    result = {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"}
-    bench.sdk.responses.create(previous_response_id=first.id, **{**asked, "input": [result]})
-    *_, said, told = bench.host.bodies[-1]["messages"]
-    functions = [call["function"] for call in said["tool_calls"]]
-    assert [function["name"] for function in functions] == ["agents__spawn", "patch", "patch"]
-    assert json.loads(functions[1]["arguments"]) == {"input": text}
-    assert told == {"role": "tool", "tool_call_id": "c1", "content": "done"}
-
-
-def test_what_developers_say_first_is_one_message() -> None:
+def test_what_developers_say_first_is_one_message(translated: Any) -> None:
     developer = [{"role": "developer", "content": "b"}, {"role": "developer", "content": "c"}]
     made = translated(instructions="a", input=[*developer, {"role": "user", "content": "d"}])
     assert made["messages"] == [{"role": "system", "content": "a\n\nb\n\nc"}, {"role": "user", "content": "d"}]
 
 
-def test_what_was_asked_is_kept_in_pages() -> None:
-    bench = Bench()
+def test_what_was_asked_is_kept_in_pages(new_bench: Any) -> None:
+    bench = new_bench()
     parts = [{"type": "input_text", "text": "a"}]
     turns = (("user", parts), ("assistant", "b"), ("user", "c"))
     asked = [{"role": role, "content": content} for role, content in turns]
