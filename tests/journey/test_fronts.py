@@ -105,7 +105,8 @@ class Call(threading.Thread):
 @pytest.fixture(scope="module")
 def pair(serve: Callable[..., Any], tiny_llama: str) -> Iterator[Any]:
     """Two front ends over two engines, for tests that leave them empty."""
-    options = ("--api-server-count", "2", "-dp", "2", "--max-queue-requests", "4", "--max-num-seqs", "2")
+    options = ("--api-server-count", "2", "-dp", "2", "--max-queue-requests", "4", "--max-num-seqs", "2",
+               "--kv-cache-metrics", "--kv-cache-metrics-sample", "1")  # fmt: skip
     with serve(tiny_llama, *OPTIONS, *options, *fake(devices=2, step_seconds=STEP)) as started:
         started.url = started.wait_ready()
         yield started
@@ -158,6 +159,7 @@ def test_it_is_one_server_to_its_clients(pair, until) -> None:
         assert series(url, "request_success_total") - before["request_success_total"] == 16
         assert series(url, "generation_tokens_total") - before["generation_tokens_total"] == 16 * 7
         assert series(url, "iteration_tokens_total_count") > 0
+    assert series(url, "kv_block_lifetime_seconds_count") > 0, "blocks were taken again"
     assert series(url, "cache_config_info") == 2, "one for each engine"
     assert httpx.get(f"{url}/health").status_code == 200
 
