@@ -44,6 +44,10 @@ ANSWERS: tuple[tuple[str, str, str, tuple[tuple[str, Any], ...]], ...] = (
      '<longcat_tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}</longcat_to'
      "ol_call>",
      "", (OSLO,)),
+    ("trinity",
+     '<think>I look.<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}\n</to'
+     "ol_call></think>",
+     "I look.", (OSLO,)),
     ("ernie45",
      '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}}\n</tool_call>\n',
      "", (OSLO,)),
@@ -159,6 +163,16 @@ ANSWERS: tuple[tuple[str, str, str, tuple[tuple[str, Any], ...]], ...] = (
     ("dots",
      '<dots_function_call>\n<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parame'
      'ter name="days">2</parameter>\n</invoke>\n</dots_function_call>',
+     "", (OSLO,)),
+    ("deepseek_v4",
+     '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="get_weather">\n<｜DSML｜parameter name="city" string="true'
+     '">Oslo</｜DSML｜parameter>\n<｜DSML｜parameter name="days" string="false">2</｜DSML｜parameter>\n</｜'
+     "DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "", (OSLO,)),
+    ("gigachat35",
+     '<｜GCML｜tool_calls>\n<｜GCML｜invoke name="get_weather">\n<｜GCML｜parameter name="city" string="true'
+     '">Oslo</｜GCML｜parameter>\n<｜GCML｜parameter name="days" string="false">2</｜GCML｜parameter>\n</｜'
+     "GCML｜invoke>\n</｜GCML｜tool_calls>",
      "", (OSLO,)),
     ("deepseek_v32",
      '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n<｜DSML｜parameter name="city" string="tr'
