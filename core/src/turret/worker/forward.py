@@ -114,6 +114,7 @@ class Forward:
         self, inputs: StepInputs, sampler: Sampler, state: SamplingRows, stages: Stages | None = None
     ) -> ForwardOutput:
         """The whole step."""
+        state.follow()
         hidden = self._model_forward(inputs) if self._recorded is None else self._recorded.run(inputs.bindings())
         lap(stages, "forward")
         output = ForwardOutput([])

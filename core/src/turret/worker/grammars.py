@@ -3,8 +3,8 @@
 Owns: `Grammars` (restored grammars, and the one thread on which matchers move) and `GrammarRow` (one request's). Knows
 no backend and no logits.
 
-A mask is made while the forward that it is for still runs: as soon as a token is known, the thread takes it to the
-matcher and fills the mask, and whoever samples next waits for that, usually for nothing. A matcher is made, and brought
+A mask is made while the forward that it is for runs: the thread takes the last token to the matcher and fills the mask,
+and whoever samples next waits for that, usually for nothing. A matcher is made, and brought
 up to what its request has generated before, on the same thread.
 """
 

@@ -66,6 +66,7 @@ class Sampler:
         """Choose a token for each row of `logits` [n, V]; `rows` [n] are their numbers in `state`."""
         if state.all_simple(rows):
             return [self._checked(token, value) for token, value in _argmax(logits)]
+        state.follow()
         entries = [state[row] for row in rows.tolist()]
         found: list[Sampled | None] = [_follow(entry) for entry in entries]
         places = [i for i, entry in enumerate(entries) if found[i] is None and self._fits(entry)]

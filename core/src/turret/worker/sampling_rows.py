@@ -98,6 +98,7 @@ class SamplingRows:
     def __init__(self, max_rows: int, vocab_size: int = 0, grammars: Grammars | None = None) -> None:
         self._vocab_size = vocab_size
         self._grammars = grammars
+        self._moved: list[tuple[GrammarRow, int]] = []
         self._rows: list[SamplingRow | None] = [None] * max_rows
         self._simple = np.ones(max_rows, dtype=bool)
 
@@ -121,14 +122,18 @@ class SamplingRows:
 
     def append(self, rows: Iterable[int], tokens: Iterable[int]) -> None:
         """Note one generated token for each of `rows`."""
-        moved: list[tuple[GrammarRow, int]] = []
         for row, token in zip(rows, tokens, strict=True):
             entry = self[row]
             entry.append(token)
             self._simple[row] = entry.simple
-            if entry.grammar is not None:
-                moved.append((entry.grammar, token))
-        if moved and self._grammars is not None:
+            if entry.grammar is not None and self._grammars is not None:
+                self._moved.append((entry.grammar, token))
+
+    def follow(self) -> None:
+        """Take generated tokens to their grammars, on another thread: to be called when a forward begins, since until
+        then the interpreter has other things to do."""
+        if self._moved and self._grammars is not None:
+            moved, self._moved = self._moved, []
             self._grammars.advance(moved)
 
     def all_simple(self, rows: NDArray[np.int64]) -> bool:
