@@ -1,7 +1,7 @@
 """Quantized weights in the canonical packing, for whoever tests a linear kernel, and the cases that try them all.
 
-Owns: one spec for each pattern of numbers that a checkpoint may hold (`CANONICAL_SPECS`), random weights of them, and the
-comparison with `turret.nn.canonical`. Knows no kernel.
+Owns: one spec for each pattern of numbers that a checkpoint may hold (`CANONICAL_SPECS`), random weights of them, and
+the comparison with `turret.nn.canonical`. Knows no kernel.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def test_a_row_has_the_same_bits_alone_in_a_batch_and_on_any_number_of_threads(
     name: str, way: str, level: str, native: Native, threads: Callable[[int], None]
 ) -> None:
     kernel = NativeLinear(native, way == "int8")
-    packed = kernel.pack(half_weight(65, 200) if name == "float16" else canonical_weight(CANONICAL_SPECS[name], 65, 200))
+    shape = 65, 200
+    packed = kernel.pack(half_weight(*shape) if name == "float16" else canonical_weight(CANONICAL_SPECS[name], *shape))
     x = activations(50, 200, torch.float32 if way == "float32" else torch.bfloat16)
     threads(1)
     whole = product(kernel, packed, x)
