@@ -70,12 +70,12 @@ def write_gguf(path: Path, hidden: int, wide: int, layers: int, vocabulary: int)
     writer.add_head_count(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(vocabulary)
-    rng = np.random.default_rng(3)
+    some = np.random.default_rng(3).integers(0, 256, 10007, dtype=np.uint8)
     for name, shape in shapes(hidden, wide, layers, vocabulary).items():
         if len(shape) == 1:
             writer.add_tensor(f"{name}.weight", np.ones(shape, dtype=np.float32))
             continue
-        blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // 32, 18), dtype=np.uint8)
+        blocks = np.resize(some, (*shape[:-1], shape[-1] // 32, 18))
         blocks[..., :2] = np.array([0.01], dtype=np.float16).view(np.uint8)
         rows = blocks.reshape(*shape[:-1], -1)
         writer.add_tensor(f"{name}.weight", rows, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
@@ -100,13 +100,12 @@ def write_safetensors(path: Path, form: str, hidden: int, wide: int, layers: int
         "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
         "token_embd": "embed_tokens", "output_norm": "norm",
     }  # fmt: skip
-    rng = np.random.default_rng(4)
+    some = np.random.default_rng(4).standard_normal(10007, dtype=np.float32) * np.float32(0.02)
     tensors = {}
     for name, shape in shapes(hidden, wide, layers, vocabulary).items():
         block, _, last = name.rpartition(".")
         place = f"model.{block.replace('blk', 'layers')}.{names[last]}" if block else f"model.{names[last]}"
-        rows = torch.from_numpy(rng.standard_normal(shape, dtype=np.float32)) * 0.02
-        tensors[f"{place}.weight"] = rows.to(getattr(torch, form))
+        tensors[f"{place}.weight"] = torch.from_numpy(np.resize(some, shape)).to(getattr(torch, form))
     save_file(tensors, path / "model.safetensors")
 
 
