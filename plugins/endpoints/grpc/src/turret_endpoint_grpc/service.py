@@ -34,7 +34,7 @@ _WATCH_SECONDS = 1.0
 """How often somebody who watches the health is told, at most."""
 
 
-def headers_of(metadata: Any) -> dict[str, str]:
+def _headers_of(metadata: Any) -> dict[str, str]:
     """Metadata as headers; binary entries are nobody's here."""
     return {key.lower(): value for key, value in metadata or () if isinstance(value, str)}
 
@@ -56,7 +56,7 @@ class EngineService(engine_pb2_grpc.EngineServicer):
     async def _called(self, context: Context) -> AsyncIterator[EndpointCall]:
         """A call that may be; its errors leave as statuses."""
         try:
-            yield self._host.call(headers_of(context.invocation_metadata()))
+            yield self._host.call(_headers_of(context.invocation_metadata()))
         except grpc.aio.AbortError:
             raise
         except Exception as error:
@@ -152,7 +152,7 @@ class ReflectionGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc
         if not details.method.startswith("/grpc.reflection."):
             return await continuation(details)
         try:
-            self._host.call(headers_of(details.invocation_metadata))
+            self._host.call(_headers_of(details.invocation_metadata))
         except TurretError as error:
             fault = self._host.fault(error)
 

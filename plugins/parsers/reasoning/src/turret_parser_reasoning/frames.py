@@ -21,7 +21,7 @@ RECIPIENT = re.compile(r"to=functions\.")
 WORD = re.compile(r"\s*(?P<word>\w*)")
 
 
-def first_header(source: Source) -> Reading[str | None]:
+def _first_header(source: Source) -> Reading[str | None]:
     """The header of the first frame, of which the prompt holds the start: a recipient may stand before the channel."""
     source.keep()
     yield from source.space()
@@ -51,7 +51,7 @@ class Harmony:
     def read(self, source: Source, split: Split) -> Reading[None]:
         """See `Format`."""
         marks = Marks((START, CHANNEL, MESSAGE, *ENDS))
-        header = yield from first_header(source)
+        header = yield from _first_header(source)
         if header is not None:
             yield from self._body(source, split, header)
         while True:
