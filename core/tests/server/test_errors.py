@@ -85,7 +85,7 @@ def post(tiny, path, body):
         ("completions", {"watermarking": True}, 400, "BadRequestError", "watermarking", "mark"),
         ("completions", {"routed_experts_prompt_start": 1}, 400, "BadRequestError", "routed_experts_prompt_start", ""),
         ("chat/completions", {"media_io_kwargs": {"a": 1}}, 400, "BadRequestError", "media_io_kwargs", "text only"),
-        ("completions", {"thinking_token_budget": 5}, 400, "BadRequestError", "thinking_token_budget", "reasoning"),
+        ("completions", {"thinking_token_budget": 5}, 400, "BadRequestError", "thinking_token_budget", "conversation"),
         ("completions", {"kv_transfer_params": {"a": 1}}, 400, "BadRequestError", "kv_transfer_params", "connector"),
         ("completions", {"prompt_embeds": "AAAA"}, 400, "BadRequestError", "prompt_embeds", "not available"),
         ("completions", {"cache_salt": "a" * 129}, 400, "BadRequestError", "cache_salt", "129"),
