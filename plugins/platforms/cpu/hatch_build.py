@@ -67,7 +67,7 @@ def build(source: Path, target: Path) -> None:
         levels = [name for name in LEVELS if name == "generic" or (x86() and knows(compiler, LEVELS[name], out))]
         have = [f"-DTC_HAVE_{name.upper()}" for name in levels]
         units = [(source / "kernels.cpp", out / f"{name}.o", (*LEVELS[name], f"-DTC_LEVEL={name}")) for name in levels]
-        common = ("pool", "packed", "packed_blocks", "packed_codes", "program", "profile", "abi")
+        common = ("pool", "packed", "packed_blocks", "packed_codes", "program", "fuse", "profile", "abi")
         units += [(source / f"{name}.cpp", out / f"{name}.o", tuple(have)) for name in common]
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for done in [pool.submit(run, [*compiler, *COMMON, *f, "-c", str(s), "-o", str(o)]) for s, o, f in units]:

@@ -44,28 +44,30 @@ struct Row {
   }
 };
 
+static void norm_row(const NormArgs& a, int64_t r) {
+  const int64_t run = r / a.inner, place = r % a.inner;
+  const Row weight(a.weight, a.weight_element, 0);
+  const Row x(a.x, a.x_element, run * a.x_stride + place * a.x_inner);
+  const Row out(a.out, a.out_element, run * a.out_stride + place * a.out_inner);
+  const Row residual(a.residual, a.residual_element, a.residual ? r * a.residual_stride : 0);
+  const Row& from = a.residual ? residual : x;
+  vf squares = vset(0.f);
+  each_vector(a.width, [&](int64_t i, int n) {
+    vf v = x.load(i, n);
+    if (a.residual) {  // what is normalised is the residual as stored
+      residual.store(i, n, v + residual.load(i, n));
+      v = residual.load(i, n);
+    }
+    squares = vfma(v, v, squares);
+  });
+  const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
+  each_vector(a.width, [&](int64_t i, int n) { out.store(i, n, from.load(i, n) * inverse * (offset + weight.load(i, n))); });
+}
+
 static void norm(const void* args, Team& team) {
   const auto& a = *static_cast<const NormArgs*>(args);
-  const Row weight(a.weight, a.weight_element, 0);
   team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) {
-      const int64_t run = r / a.inner, place = r % a.inner;
-      const Row x(a.x, a.x_element, run * a.x_stride + place * a.x_inner);
-      const Row out(a.out, a.out_element, run * a.out_stride + place * a.out_inner);
-      const Row residual(a.residual, a.residual_element, a.residual ? r * a.residual_stride : 0);
-      const Row& from = a.residual ? residual : x;
-      vf squares = vset(0.f);
-      each_vector(a.width, [&](int64_t i, int n) {
-        vf v = x.load(i, n);
-        if (a.residual) {  // what is normalised is the residual as stored
-          residual.store(i, n, v + residual.load(i, n));
-          v = residual.load(i, n);
-        }
-        squares = vfma(v, v, squares);
-      });
-      const vf inverse = vset(1.f / std::sqrt(vsum(squares) / float(a.width) + a.eps)), offset = vset(a.offset);
-      each_vector(a.width, [&](int64_t i, int n) { out.store(i, n, from.load(i, n) * inverse * (offset + weight.load(i, n))); });
-    }
+    for (int64_t r = begin; r < end; r++) norm_row(a, r);
   });
 }
 

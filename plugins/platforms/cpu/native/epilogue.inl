@@ -18,6 +18,70 @@ struct Grid {
   }
 };
 
+// Each thread has a region of a linear's items, so that it reads one long stream; who is done with its own takes from others.
+// Beyond kPhases - 1 threads share regions.
+struct Regions {
+  int count, sharers, home;
+  explicit Regions(const Team& team) {
+    count = team.count < kPhases - 1 ? team.count : kPhases - 1;
+    sharers = (team.count + count - 1) / count;
+    home = team.id * count / team.count;
+  }
+};
+
+// f(begin, end) over all items, as team_for does, in phases from 1 on.
+template <typename F>
+TC_INLINE void share_items(Team& team, int64_t items, F f) {
+  if (team.count == 1) return f(int64_t(0), items);
+  const Regions regions(team);
+  for (int i = 0; i < regions.count; i++) {
+    const int g = (regions.home + i) % regions.count;
+    const int64_t first = items * g / regions.count, size = items * (g + 1) / regions.count - first;
+    Phase& p = team.phases[1 + g];
+    int64_t begin, end;
+    while (phase_take(p, team.epoch, size, regions.sharers, begin, end)) {
+      f(first + begin, first + end);
+      phase_finish(p, team.epoch, end - begin);
+    }
+  }
+  for (int g = 0; g < regions.count; g++) {
+    const int64_t size = items * (g + 1) / regions.count - items * g / regions.count;
+    Phase& p = team.phases[1 + g];
+    if (phase_count(__atomic_load_n(&p.done, __ATOMIC_ACQUIRE), team.epoch) < size) phase_wait(p, team.epoch, size);
+  }
+}
+
+constexpr int64_t kWarm = 32768;  // bytes of a region that an idle thread fetches while others prepare rows
+constexpr int64_t kFewRows = 4;   // up to which a linear waits for memory
+
+// Phase 0: prepare(row) for every row, normalised first if there is a norm. Where rows are few, threads that have none fetch
+// what they will read first.
+template <typename F>
+TC_INLINE void prepare_rows(const LinearArgs& a, const NormArgs* norm, Team& team, F prepare) {
+  const auto some = [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; r++) {
+      if (norm) norm_row(*norm, r);
+      prepare(r);
+    }
+  };
+  if (team.count == 1 || a.rows > kFewRows) return team_for(team, 0, a.rows, some);
+  Phase& p = team.phases[0];
+  const auto left = [&] { return phase_count(__atomic_load_n(&p.done, __ATOMIC_ACQUIRE), team.epoch) < a.rows; };
+  bool idle = true;
+  int64_t begin, end;
+  while (phase_take(p, team.epoch, a.rows, team.count, begin, end)) {
+    idle = false;
+    some(begin, end);
+    phase_finish(p, team.epoch, end - begin);
+  }
+  const Regions regions(team);
+  const int64_t panels = a.epilogue == kGate ? a.w->panels / 2 : a.w->panels;
+  const uint8_t* stream = a.w->panel(panels * regions.home / regions.count);
+  for (int64_t at = 0; idle && at < kWarm && left(); at += 512)
+    for (int64_t line = at; line < at + 512; line += 64) vfetch(stream + line);
+  if (left()) phase_wait(p, team.epoch, a.rows);
+}
+
 // v as a tensor of that element type would hold it.
 TC_INLINE vf rounded(vf v, int element) {
   if (element == kFloat32) return v;

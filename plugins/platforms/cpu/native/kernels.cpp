@@ -29,7 +29,7 @@ namespace TC_LEVEL {
 
 extern const Kernels kKernels;
 const Kernels kKernels = {
-    TC_TEXT(TC_LEVEL), linear_scratch, linear,     rows,      embedding,         norm,      rotary,
+    TC_TEXT(TC_LEVEL), linear_scratch, linear,     normed_linear, rows,  embedding, norm, rotary,
     gated,             softcap,        layer_norm, pointwise, argmax,    route,     add_gated,
     experts_rows,      experts_scratch, experts_plan, experts_up, experts_down, attention_scratch, attention, sample_scratch, sample,
 };

@@ -76,6 +76,12 @@ struct NormArgs {
   int out_element, x_element, residual_element, weight_element;
 };
 
+// A linear on the rows of a norm: whoever prepares a row normalises it first. The norm's rows are the linear's.
+struct NormedLinearArgs {
+  LinearArgs linear;
+  NormArgs norm;
+};
+
 // (x - mean) / deviation * weight + bias; weight and bias may be null. Runs of rows as in NormArgs.
 struct LayerNormArgs {
   void* out;
@@ -208,6 +214,7 @@ struct Kernels {
   const char* level;
   size_t (*linear_scratch)(const LinearArgs&, int threads);
   void (*linear)(const void*, Team&);
+  void (*normed_linear)(const void*, Team&);
   void (*rows)(const void*, Team&);
   void (*embedding)(const void*, Team&);
   void (*norm)(const void*, Team&);

@@ -102,19 +102,23 @@ static void linear_item(Driver driver, const LinearArgs& a, int64_t panel, int64
   wide_item(a, panel, r0, r1, own);
 }
 
-static void linear(const void* args, Team& team) {
-  const auto& a = *static_cast<const LinearArgs*>(args);
+static void linear_of(const LinearArgs& a, const NormArgs* norm, Team& team) {
   const Driver driver = driver_of(a);
   uint8_t* own = a.scratch + rows_memory(a) + size_t(team.id) * own_memory(a);
-  team_for(team, 0, a.rows, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; r++) linear_row(driver, a, r, r);
-  });
+  prepare_rows(a, norm, team, [&](int64_t r) { linear_row(driver, a, r, r); });
   const Grid grid(a, team.count, tile_rows(driver));
-  team_for(team, 1, grid.items(), [&](int64_t begin, int64_t end) {
+  share_items(team, grid.items(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
       int64_t panel, r0, r1;
       grid.item(i, panel, r0, r1);
       linear_item(driver, a, panel, r0, r1, own);
     }
   });
+}
+
+static void linear(const void* args, Team& team) { linear_of(*static_cast<const LinearArgs*>(args), nullptr, team); }
+
+static void normed_linear(const void* args, Team& team) {
+  const auto& a = *static_cast<const NormedLinearArgs*>(args);
+  linear_of(a.linear, &a.norm, team);
 }

@@ -44,8 +44,9 @@ struct Replay {
 struct Program {
   std::vector<Step> steps;
   std::vector<Unit> units;
-  std::vector<LinearArgs> linears;
+  std::vector<NormedLinearArgs> linears;
   std::vector<ExpertsArgs> experts;
+  std::vector<bool> normed;  // steps that the linear behind them does
   const char* fault = nullptr;
 };
 
@@ -162,6 +163,7 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
   program.experts.clear();
   program.experts.reserve(experts);
   for (int64_t i = first; i < last; i++) {
+    const NormArgs* norm = i + 1 < last && program.normed[size_t(i)] ? &program.steps[size_t(i++)].args.norm : nullptr;
     Step& step = program.steps[size_t(i)];
     if (step.op == Op::kExperts) {
       lay_out_experts(program, step, kernels, scratch, plans);
@@ -174,10 +176,10 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
     const LinearArgs& all = step.args.linear;
     const int64_t chunk = chunk_rows(all.w->k_padded);
     for (int64_t begin = 0; begin < all.rows; begin += chunk) {
-      program.linears.push_back(rows_from(all, begin, chunk));
-      const LinearArgs& part = program.linears.back();
+      program.linears.push_back({rows_from(all, begin, chunk), norm ? norm_rows_from(*norm, begin, chunk) : NormArgs{}});
+      const LinearArgs& part = program.linears.back().linear;
       scratch = std::max(scratch, kernels.linear_scratch(part, threads));
-      program.units.push_back({kernels.linear, &part, small(Step(part)), Op::kLinear});
+      program.units.push_back({norm ? kernels.normed_linear : kernels.linear, &part, small(Step(part)), Op::kLinear});
     }
   }
   scratch = (scratch + 63) & ~size_t(63);
@@ -191,7 +193,7 @@ int lay_out(Program& program, const Inputs& in, int64_t first, int64_t last) {
     a.plan = plan;
     plan += size;
   }
-  for (LinearArgs& a : program.linears) a.scratch = memory;
+  for (NormedLinearArgs& a : program.linears) a.linear.scratch = memory;
   for (int64_t i = first; i < last; i++)
     if (program.steps[size_t(i)].op == Op::kAttention) program.steps[size_t(i)].args.attention.scratch = memory;
   return 0;
@@ -302,6 +304,18 @@ ExpertsArgs tokens_from(const ExpertsArgs& all, int64_t begin, int64_t count) {
   return a;
 }
 
+NormArgs norm_rows_from(const NormArgs& all, int64_t begin, int64_t count) {
+  const auto moved = [&](const void* p, int64_t stride, int element) {
+    return static_cast<char*>(const_cast<void*>(p)) + begin * stride * (element == kFloat32 ? 4 : 2);
+  };
+  NormArgs a = all;
+  a.rows = all.rows - begin < count ? all.rows - begin : count;
+  a.x = moved(all.x, all.x_stride, all.x_element);
+  a.out = moved(all.out, all.out_stride, all.out_element);
+  if (all.residual) a.residual = moved(all.residual, all.residual_stride, all.residual_element);
+  return a;
+}
+
 bool ids_within(const int64_t* ids, int64_t count, int64_t entries) {
   for (int64_t i = 0; i < count; i++)
     if (ids[i] < 0 || ids[i] >= entries) return false;
@@ -315,6 +329,7 @@ void record(const Step& step) {
   const char* fault = bind_fault(bound, now);
   if (fault && !now.program->fault) now.program->fault = fault;
   now.program->steps.push_back(bound);
+  now.program->normed.push_back(false);
 }
 
 }  // namespace tc
@@ -341,6 +356,14 @@ TC_API int tc_record_start(void* program, const Inputs* inputs) {
   return 0;
 }
 TC_API void tc_record_stop() { recording().program = nullptr; }
+
+// A whole program is recorded that runs from first to last: its steps may be joined (fuse.cpp).
+TC_API void tc_program_fuse(void* handle) {
+  auto& program = *static_cast<Program*>(handle);
+  fuse(program.steps);
+  program.normed.assign(program.steps.size(), false);
+  for (size_t i = 0; i + 1 < program.steps.size(); i++) program.normed[i] = normalises_for(program.steps[i], program.steps[i + 1]);
+}
 
 // Runs steps [first, last) for other inputs, with as many groups as were recorded.
 TC_API int tc_replay(void* handle, const Inputs* inputs, int64_t first, int64_t last) {

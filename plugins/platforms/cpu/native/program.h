@@ -2,6 +2,8 @@
 //
 // Owns what an op is as a value (Step), how its work is judged, and the recording of a thread. Knows no kernel's inside.
 #pragma once
+#include <vector>
+
 #include "kernels.h"
 
 namespace tc {
@@ -62,6 +64,15 @@ LinearArgs rows_from(const LinearArgs& all, int64_t begin, int64_t count);
 ExpertsArgs tokens_from(const ExpertsArgs& all, int64_t begin, int64_t count);
 
 bool ids_within(const int64_t* ids, int64_t count, int64_t entries);
+
+// Rows [begin, begin + count) of a norm.
+NormArgs norm_rows_from(const NormArgs& all, int64_t begin, int64_t count);
+
+// Joins steps whose results nobody else reads into one where that gives the same bits (fuse.cpp).
+void fuse(std::vector<Step>& steps);
+
+// Whether the norm may be done by the linear that follows it.
+bool normalises_for(const Step& norm, const Step& linear);
 
 // Appends an op to the program that this thread records, if it does.
 void record(const Step& step);

@@ -237,6 +237,7 @@ def _declare(library: ctypes.CDLL) -> None:
         "tc_program_free": (None, [pointer]),
         "tc_program_steps": (wide, [pointer]),
         "tc_program_fault": (ctypes.c_char_p, [pointer]),
+        "tc_program_fuse": (None, [pointer]),
         "tc_record_start": (integer, [pointer, ctypes.c_char_p]),
         "tc_record_stop": (None, []),
         "tc_replay": (integer, [pointer, ctypes.c_char_p, wide, wide]),

@@ -54,6 +54,10 @@ class NativeProgram:
         """The torch functions that compute at each split."""
         return [] if self._parts is None else self._parts.names
 
+    def fuse(self) -> None:
+        """Join kernels whose results nobody else reads; only for a program without splits."""
+        self._library.tc_program_fuse(self._handle)
+
     def split(self, parts: TorchParts) -> None:
         """Make these calls in between from here on."""
         self._parts = parts

@@ -53,6 +53,8 @@ class CPUGraphs:
                 _, varied = self._run(*variation.again(), most)
                 parts = TorchParts(merge(trace, varied))
             program.split(parts)
+        else:
+            program.fuse()
         return program
 
     def outside(
