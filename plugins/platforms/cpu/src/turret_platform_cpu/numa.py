@@ -93,7 +93,7 @@ def _numbers(file: Path) -> list[int]:
 
 def _listed(text: str) -> list[int]:
     """`0-2,5` as [0, 1, 2, 5]."""
-    numbers = []
+    numbers: list[int] = []
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         numbers.extend(range(int(first), int(last or first) + 1))
