@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from turret.cli.arguments import read_options
 from turret.cli.hook_options import HookOptions, take_hook_options
+from turret.cli.interrupts import Interrupts
 from turret.cli.logs import setup_server_logging
 from turret.cli.progress import StartProgress
 from turret.config import Config
@@ -29,11 +30,12 @@ def run(argv: Sequence[str]) -> int:
     options = read_options(rest, os.environ)
     config = Config.from_options(options)
     setup_server_logging(config)
-    _serve(config, tuple(options), added)
+    with Interrupts() as interrupts:
+        _serve(config, tuple(options), added, interrupts)
     return 0
 
 
-def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> None:
+def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions, interrupts: Interrupts) -> None:
     progress = StartProgress(show_bars=config.load.use_tqdm_on_load)
     progress.say(f"turret {version('turret')}: serving {config.model.model or 'demo'}")
     # Imported here and not at the top: a mistake on the command line is told before anything heavy loads.
@@ -49,7 +51,7 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
         if config.parallel.api_server_count > 1:
             from turret.cli.serve_fronts import serve_fronts
 
-            serve_fronts((config, user_set, added), listener, progress)
+            serve_fronts((config, user_set, added), listener, progress, interrupts)
             return
         pending = begin_server(config, user_set, added.hooks, added.values)
         # The engine's process loads torch meanwhile.
@@ -58,7 +60,7 @@ def _serve(config: Config, user_set: tuple[str, ...], added: HookOptions) -> Non
         from turret.server.run import HttpServer, run_server
 
         async def main() -> None:
-            parts = await pending.finish(progress.update)
+            parts = await interrupts.until(pending.finish(progress.update))
             progress.end()
             lines = ready_lines(listener, parts.model_names[0], bool(config.server.api_key))
 

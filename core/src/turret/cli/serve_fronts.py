@@ -10,6 +10,7 @@ import asyncio
 import uvloop
 
 from turret.cli.hook_options import HookOptions
+from turret.cli.interrupts import Interrupts
 from turret.cli.progress import StartProgress
 from turret.compose.fronts import PendingFronts, begin_fronts
 from turret.config import Config
@@ -22,8 +23,9 @@ __all__ = ["serve_fronts"]
 
 
 def serve_fronts(
-    options: tuple[Config, tuple[str, ...], HookOptions], listener: Listener, progress: StartProgress
-) -> None:
+    options: tuple[Config, tuple[str, ...], HookOptions], listener: Listener, progress: StartProgress,
+    interrupts: Interrupts,
+) -> None:  # fmt: skip
     """Serve until Ctrl-C; `options` are the configuration, which of it the user set, and what hook plugins added."""
     # Imported here: most servers have one front end.
     from turret.cli.serve import ready_lines
@@ -31,6 +33,7 @@ def serve_fronts(
     config, user_set, added = options
     pending = begin_fronts(config, user_set, added.hooks, added.values)
     try:
+        interrupts.check()
         lines = ready_lines(listener, pending.model_name, bool(config.server.api_key))
         uvloop.run(_serve(pending, listener, progress, lines))
     finally:
