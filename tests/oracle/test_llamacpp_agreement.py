@@ -143,20 +143,15 @@ def test_logits_correlate_at_every_position(rows: Rows, golden: Golden, way: str
         assert beside_noisy >= control
 
 
-CHANCE = 4
-"""Two standard deviations of a count of 20 that is about even: by so much may one noise agree worse with another."""
-
-
 def test_greedy_tokens_agree(answers: list[CompletionOutput], golden: Golden, way: str) -> None:
     ours = _tokens(answers)
     of_llamacpp_with_itself = _agreeing(golden.tokens("direct"), golden.tokens("control"))
     beside_noisy = _agreeing(ours, golden.tokens("direct"))
-    if way == "int8":
-        # Roundings of our own and of theirs: which tie each decides otherwise changes with the order of a sum.
-        assert beside_noisy >= of_llamacpp_with_itself - CHANCE
-    else:
-        assert beside_noisy >= of_llamacpp_with_itself
+    if way != "int8":
         assert _agreeing(ours, golden.tokens("exact")) >= (18 if way == "float32" else 14)
+    elif beside_noisy == of_llamacpp_with_itself - 1:
+        pytest.xfail("9 of 20, one short of llama.cpp with itself; 12 before kernels summed in another order")
+    assert beside_noisy >= of_llamacpp_with_itself
 
 
 SAME_FILE_TOKENS = {"float32": 18, "exact": 13, "int8": 6}
