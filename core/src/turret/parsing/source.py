@@ -10,7 +10,7 @@ ended, what it makes of them cannot depend on how they were cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
 __all__ = ["Marks", "Reading", "Source", "Write"]
@@ -159,6 +159,18 @@ class Source:
         parts: list[str] = []
         mark = yield from self.flow(marks, parts.append)
         return "".join(parts), mark
+
+    def text_if(self, begin: str, end: str, others: Sequence[str]) -> Reading[str | None]:
+        """The whole text up to `end`, which is consumed too, if after white space `begin` stands here and none of
+        `others` comes first; else None, and nothing is consumed."""
+        self.keep()
+        yield from self.space()
+        if (yield from self.is_next(begin)):
+            _, mark = yield from self.text_to(Marks((end, *others)))
+            if mark == end:
+                return self.since_kept().removesuffix(end)
+        self.back(len(self.since_kept()))
+        return None
 
     def _tell(self, end: int, write: Write) -> None:
         if end > self._at:

@@ -23,18 +23,6 @@ RECIPIENT = re.compile(r"to=(?P<name>[^\s<]+)")
 WORD = re.compile(r"\s*(?P<word>\w*)")
 
 
-def _first_header(source: Source) -> Reading[str | None]:
-    """The header of the first frame, of which the prompt holds the start: a recipient may stand before the channel."""
-    source.keep()
-    yield from source.space()
-    if (yield from source.is_next("to=functions.")):
-        _, end = yield from source.text_to(Marks((MESSAGE, *ENDS)))
-        if end == MESSAGE:
-            return source.since_kept().removesuffix(MESSAGE)
-    source.back(len(source.since_kept()))
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Harmony:
     """<|channel|>NAME to=RECIPIENT<|message|>BODY<|end|>: analysis is reasoning, a recipient makes a call."""
@@ -46,7 +34,8 @@ class Harmony:
     def read(self, source: Source, calls: Calls) -> Reading[None]:
         """See `Grammar`."""
         marks = Marks((START, CHANNEL, MESSAGE, *ENDS))
-        header = yield from _first_header(source)
+        # Of the first frame the prompt holds the start: a recipient may stand before the channel.
+        header = yield from source.text_if("to=functions.", MESSAGE, ENDS)
         if header is not None:
             yield from self._body(source, calls, header)
         while True:
